@@ -1,1 +1,3 @@
+//! Builds, checks and cross-process tests of the arena crates.
+
 fn main() {}

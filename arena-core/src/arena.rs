@@ -1,0 +1,539 @@
+//! The arena: a mapping that this process is attached to.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nix::fcntl::OFlag;
+use nix::sys::stat::fstat;
+
+use crate::attachment::{self, Attachment, Joined, Place};
+use crate::attachment_word::Life;
+use crate::create::{self, Created};
+use crate::destroy;
+use crate::error::{CarveError, DestroyError, JoinError, OpenError};
+use crate::file::{ArenaFile, FileKey};
+use crate::floor::{Floor, MAX_FENCE};
+use crate::id::AttachmentId;
+use crate::inspect::{Inspected, inspect, open_file};
+use crate::layout::{Geometry, Header, Row};
+use crate::lock::{Acquired, Environment, LockError, LockWord};
+use crate::map::Mapping;
+use crate::options::ArenaOptions;
+use crate::probe::{Probe, probe};
+use crate::region::{self, Region, RegionInfo};
+use crate::wiped::WipedPage;
+
+/// Memory that several processes have mapped, with this process attached to it.
+///
+/// A handle: clones share the mapping, opening the same arena again makes another mapping of it,
+/// and all handles of a process share one attachment, which ends when the last of them is
+/// dropped. A child made by fork may use the handles it inherits: it gets an attachment of its own
+/// when it first needs one, and holds nothing of its parent's.
+#[derive(Debug, Clone)]
+pub struct Arena {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    file: ArenaFile,
+    mapping: Arc<Mapping>,
+    geometry: Geometry,
+    /// Word 0: this process's id, 0 before it joined; word 1: its `Joined`, as a raw Arc. Both are
+    /// 0 again in a child.
+    own: WipedPage,
+    floor: Option<Floor>,
+    owner: u32,
+    time_namespace: u64,
+    busy_timeout: Duration,
+    created: bool,
+}
+
+impl Arena {
+    /// Attaches to the arena of this name, or creates it with the default options: see
+    /// [`ArenaOptions::open`].
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] says what was found and what was expected.
+    pub fn open(name: impl AsRef<OsStr>) -> Result<Arena, OpenError> {
+        ArenaOptions::new().open(name)
+    }
+
+    /// Attaches to the arena of this name with the default options; never creates one: see
+    /// [`ArenaOptions::attach`].
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), and [`OpenError::NotFound`].
+    pub fn attach(name: impl AsRef<OsStr>) -> Result<Arena, OpenError> {
+        ArenaOptions::new().attach(name)
+    }
+
+    /// Attaches to the arena behind a descriptor: see [`ArenaOptions::from_fd`].
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn from_fd(fd: OwnedFd) -> Result<Arena, OpenError> {
+        ArenaOptions::new().from_fd(fd)
+    }
+
+    pub(crate) fn open_or_create(options: &ArenaOptions, name: &OsStr) -> Result<Arena, OpenError> {
+        /// Each turn means that somebody else created or destroyed the name meanwhile.
+        const TURNS: u32 = 100;
+        let path = options.path(name)?;
+        let geometry = options.geometry()?;
+        for _ in 0..TURNS {
+            match Arena::attach_path(options, &path) {
+                Err(OpenError::NotFound { .. }) => {}
+                // Whoever used it ended with that boot.
+                Err(OpenError::OtherBoot { .. }) => {
+                    destroy::finish(options, &path)?;
+                    continue;
+                }
+                other => return other,
+            }
+            if let Created::Ours(fd) = create::create_named(&path, options, geometry)? {
+                return Arena::map(options, fd, Some(&path), true);
+            }
+        }
+        Err(OpenError::Contended { path })
+    }
+
+    pub(crate) fn attach_named(options: &ArenaOptions, name: &OsStr) -> Result<Arena, OpenError> {
+        Arena::attach_path(options, &options.path(name)?)
+    }
+
+    fn attach_path(options: &ArenaOptions, path: &Path) -> Result<Arena, OpenError> {
+        let fd = open_file(path, OFlag::O_RDWR)?;
+        let inspected = inspect(&fd, path, options)?;
+        if inspected.header.gone != 0 {
+            drop(fd);
+            destroy::finish(options, path)?;
+            return Err(OpenError::NotFound { path: path.into() });
+        }
+        Arena::map_inspected(options, fd, Some(path), false, &inspected)
+    }
+
+    pub(crate) fn create_anonymous(options: &ArenaOptions) -> Result<Arena, OpenError> {
+        let fd = create::create_anonymous(options, options.geometry()?)?;
+        Arena::map(options, fd, None, true)
+    }
+
+    pub(crate) fn attach_fd(options: &ArenaOptions, fd: OwnedFd) -> Result<Arena, OpenError> {
+        Arena::map(options, fd, None, false)
+    }
+
+    fn map(
+        options: &ArenaOptions,
+        fd: OwnedFd,
+        path: Option<&Path>,
+        created: bool,
+    ) -> Result<Arena, OpenError> {
+        let inspected = inspect(&fd, path.unwrap_or(Path::new("descriptor")), options)?;
+        Arena::map_inspected(options, fd, path, created, &inspected)
+    }
+
+    fn map_inspected(
+        options: &ArenaOptions,
+        fd: OwnedFd,
+        path: Option<&Path>,
+        created: bool,
+        inspected: &Inspected,
+    ) -> Result<Arena, OpenError> {
+        let shown = path.unwrap_or(Path::new("descriptor"));
+        let io = |action| {
+            move |source| OpenError::Io {
+                path: shown.into(),
+                action,
+                source,
+            }
+        };
+        let geometry = inspected.geometry;
+        let mapping = Mapping::writable(fd.as_fd(), geometry.len_bytes()).map_err(io("map"))?;
+        let floor = path.map(|path| create::floor_of(path, options, inspected.owner));
+        let arena = Arena {
+            inner: Arc::new(Inner {
+                file: ArenaFile::new(fd, path.map(PathBuf::from), OFlag::O_RDWR)
+                    .map_err(io("look at"))?,
+                mapping: Arc::new(mapping),
+                geometry,
+                own: WipedPage::new().map_err(io("map a page for"))?,
+                owner: inspected.owner,
+                time_namespace: inspected.header.time_namespace,
+                busy_timeout: options.busy_timeout,
+                created,
+                floor,
+            }),
+        };
+        // The floor was raised before an earlier arena of this name gave the name up, and the name
+        // led here after that: so this look sees every fence that was ever given out under it.
+        if let Some(floor) = &arena.inner.floor {
+            let lowest = floor.read()?;
+            if lowest > 0 {
+                // EDGE fence minimum, release half: raised before this process makes a fence.
+                arena
+                    .header()
+                    .fence_minimum
+                    .fetch_max(lowest + 1, Ordering::AcqRel);
+            }
+        }
+        arena.me()?;
+        Ok(arena)
+    }
+
+    /// Whether this handle's opening created the arena.
+    #[must_use]
+    pub fn created(&self) -> bool {
+        self.inner.created
+    }
+
+    /// The file's name; `None` for an arena without one.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.inner.file.path()
+    }
+
+    /// The length of the whole arena.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.mapping().len_bytes()
+    }
+
+    /// Where this handle's mapping starts: another address in every process and for every opening.
+    #[must_use]
+    pub fn base_address(&self) -> usize {
+        self.mapping().base_address()
+    }
+
+    /// A descriptor of the arena, to be passed to another process for
+    /// [`from_fd`](Self::from_fd). One system call.
+    ///
+    /// # Errors
+    ///
+    /// When the descriptor was closed behind the arena's back and the file has no name.
+    pub fn descriptor(&self) -> std::io::Result<BorrowedFd<'_>> {
+        self.inner.file.descriptor()
+    }
+
+    /// Finds the region of this name, or carves it out of what is left.
+    ///
+    /// `kind` is the fingerprint of what the region holds ([`SharedLayout::FINGERPRINT`]
+    /// (crate::layout::SharedLayout::FINGERPRINT), or any number that the users of the name agree
+    /// on). A region found must be of this kind and at least this long. A new one reads as
+    /// zeros and is never freed. Finding takes no lock; carving a *new* name takes the arena's.
+    ///
+    /// # Errors
+    ///
+    /// [`CarveError::OtherShape`]; [`CarveError::Full`] and [`CarveError::TooMany`] take nothing;
+    /// [`CarveError::Lock`] after the busy timeout, when a process is stopped while it carves.
+    pub fn carve(&self, name: &[u8], kind: u64, len_bytes: u64) -> Result<Region, CarveError> {
+        region::carve(self, name, kind, len_bytes)
+    }
+
+    /// Finds the region of this name. No lock, no system call.
+    #[must_use]
+    pub fn find(&self, name: &[u8]) -> Option<Region> {
+        region::find(self.mapping(), self.inner.geometry, name)
+            .map(|info| Region::new(self.clone(), &info))
+    }
+
+    /// The regions, in the order in which they were carved.
+    #[must_use]
+    pub fn regions(&self) -> Vec<RegionInfo> {
+        region::list(self.mapping(), self.inner.geometry).regions
+    }
+
+    /// How many entries of the table of regions are refused because what they say cannot be: 0
+    /// unless the arena is damaged. Looks at the whole table.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        region::list(self.mapping(), self.inner.geometry).refused
+    }
+
+    /// Whether the arena was destroyed: nothing in it is held any more. One load.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        // EDGE gone, acquire half: SeqCst, for the agreement with `reserve_fence`.
+        self.header().gone.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether the arena's name no longer leads to it, because somebody removed or replaced the
+    /// file: others who open the name get another arena. Always `false` without a name. A system
+    /// call.
+    #[must_use]
+    pub fn is_unlinked(&self) -> bool {
+        let Some(path) = self.path() else {
+            return false;
+        };
+        match self.inner.file.descriptor().and_then(|fd| Ok(fstat(fd)?)) {
+            Ok(meta) => meta.st_nlink == 0,
+            Err(_) => !FileKey::at(path).is_ok_and(|key| key == self.inner.file.key()),
+        }
+    }
+
+    /// Ends the arena: marks it as gone, raises the floor of fences, removes the name.
+    ///
+    /// From the mark on no lease in it is held. Mappings live on. Killed anywhere, whoever next
+    /// opens the name finishes it. A few system calls.
+    ///
+    /// # Errors
+    ///
+    /// [`DestroyError::Owner`] for whoever may not remove the file, [`DestroyError::Busy`] when
+    /// another process does the same and is stopped.
+    pub fn destroy(&self) -> Result<(), DestroyError> {
+        destroy::destroy(self)
+    }
+
+    /// This process's attachment. Two loads; in a child of fork, and there only once, as costly
+    /// as attaching.
+    ///
+    /// # Errors
+    ///
+    /// Only in a child: [`JoinError`].
+    pub fn me(&self) -> Result<AttachmentId, JoinError> {
+        match self.me_if_joined() {
+            Some(id) => Ok(id),
+            None => self.join(),
+        }
+    }
+
+    /// This process's attachment; `None` in a child of fork that has none yet. One load.
+    #[must_use]
+    pub fn me_if_joined(&self) -> Option<AttachmentId> {
+        self.inner.me_now()
+    }
+
+    #[cold]
+    fn join(&self) -> Result<AttachmentId, JoinError> {
+        let joined = attachment::join(&self.place())?;
+        let id = joined.id;
+        let raw = Arc::into_raw(joined);
+        // EDGE joined, release half. Two threads may come here at once, with the same `Joined`.
+        let first = self.inner.own.word::<1>().compare_exchange(
+            0,
+            raw.expose_provenance() as u64,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if first.is_err() {
+            joined_from(raw.expose_provenance() as u64);
+        }
+        // EDGE joined, release half.
+        self.inner
+            .own
+            .word::<0>()
+            .store(id.to_bits(), Ordering::Release);
+        Ok(id)
+    }
+
+    fn place(&self) -> Place<'_> {
+        Place {
+            file: &self.inner.file,
+            mapping: &self.inner.mapping,
+            geometry: self.inner.geometry,
+            time_namespace: self.inner.time_namespace,
+        }
+    }
+
+    /// How many processes can be attached at once.
+    #[must_use]
+    pub fn slots(&self) -> u16 {
+        self.inner.geometry.slots
+    }
+
+    /// A row as it is now; `None` for an empty one, and for a slot that there is not.
+    #[must_use]
+    pub fn attachment(&self, slot: u16) -> Option<Attachment> {
+        attachment::snapshot(slot, self.rows().get(usize::from(slot))?)
+    }
+
+    /// All rows that are not empty, those of processes that died without leaving included.
+    #[must_use]
+    pub fn attachments(&self) -> Vec<Attachment> {
+        (0u16..)
+            .zip(self.rows())
+            .filter_map(|(slot, row)| attachment::snapshot(slot, row))
+            .collect()
+    }
+
+    /// Asks whether the process that was attached as `id` is gone: by its generation (no system
+    /// call), then by its byte (three). Right from every namespace.
+    pub fn probe(&self, id: AttachmentId) -> Probe {
+        let own = self.me_if_joined();
+        probe(id, self.rows(), own, || self.inner.file.descriptor())
+    }
+
+    /// Empties the rows of processes that are gone, and says how many. A system call a row that is
+    /// taken. Also done by whoever finds no free slot.
+    pub fn reap(&self) -> usize {
+        attachment::reap(&self.place(), self.rows(), self.me_if_joined())
+    }
+
+    /// Renames this process's row: at most 40 bytes are kept, up to the first NUL.
+    ///
+    /// # Errors
+    ///
+    /// Only in a child of fork: [`JoinError`].
+    pub fn set_name(&self, name: &[u8]) -> Result<(), JoinError> {
+        attachment::store_name(self.own_row()?, name);
+        Ok(())
+    }
+
+    /// Notes the boot clock in this process's row: a sign of life for people who look, which
+    /// decides nothing.
+    ///
+    /// # Errors
+    ///
+    /// Only in a child of fork: [`JoinError`].
+    pub fn beat(&self) -> Result<(), JoinError> {
+        // Relaxed: shown, and nothing is decided by it.
+        self.own_row()?
+            .beat_ms
+            .store(crate::clock::boot_ms(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes a robust lock that lies in this arena, waiting for at most `timeout`.
+    ///
+    /// One exchange when it is free. A holder that is stopped is waited for; one that is proven gone
+    /// is inherited from, and [`Acquired::Inherited`] says that what the lock guards may be half
+    /// changed. `timeout` is measured on `CLOCK_MONOTONIC`.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Busy`] names the holder at the deadline; [`LockError::Corrupt`] comes at once.
+    pub fn lock<'a>(
+        &'a self,
+        word: &'a LockWord,
+        timeout: Duration,
+    ) -> Result<Acquired<'a>, LockError> {
+        word.acquire(self.me()?, &*self.inner, timeout)
+    }
+
+    /// Takes a robust lock if it is free or its holder is proven gone. Never sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn try_lock<'a>(&'a self, word: &'a LockWord) -> Result<Acquired<'a>, LockError> {
+        self.lock(word, Duration::ZERO)
+    }
+
+    fn own_row(&self) -> Result<&Row, JoinError> {
+        Ok(&self.rows()[usize::from(self.me()?.slot())])
+    }
+
+    /// Every fence that is made from now on must be at least this. One load.
+    #[must_use]
+    pub fn fence_minimum(&self) -> u64 {
+        // EDGE fence minimum, acquire half.
+        self.header().fence_minimum.load(Ordering::Acquire)
+    }
+
+    /// Notes that `fence` is about to be given out, so that no later arena of this name gives it
+    /// out again. Call it before the exchange that gives the fence out, and look at
+    /// [`is_gone`](Self::is_gone) after. Usually one load: the note is made for a million at once.
+    ///
+    /// `false`: there is no such fence, 53 bits are exhausted.
+    #[must_use]
+    pub fn reserve_fence(&self, fence: u64) -> bool {
+        const STEP: u64 = 1 << 20;
+        if fence >= MAX_FENCE {
+            return false;
+        }
+        let below = &self.header().fences_below;
+        // EDGE fences, acquire half: a note that is high enough was made before.
+        if fence >= below.load(Ordering::SeqCst) {
+            // EDGE fences, release half: SeqCst, because either who destroys sees this note, or we
+            // see its mark.
+            below.fetch_max(fence.saturating_add(STEP).min(MAX_FENCE), Ordering::SeqCst);
+        }
+        true
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        self.mapping()
+            .at(0)
+            .expect("the length was compared with the geometry")
+    }
+
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.inner.mapping
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.inner.geometry
+    }
+
+    pub(crate) fn rows(&self) -> &[Row] {
+        attachment::rows(self.mapping(), self.inner.geometry)
+    }
+
+    pub(crate) fn file(&self) -> &ArenaFile {
+        &self.inner.file
+    }
+
+    pub(crate) fn floor(&self) -> Option<&Floor> {
+        self.inner.floor.as_ref()
+    }
+
+    pub(crate) fn owner(&self) -> u32 {
+        self.inner.owner
+    }
+
+    pub(crate) fn busy_timeout(&self) -> Duration {
+        self.inner.busy_timeout
+    }
+}
+
+/// What the robust lock asks.
+impl Environment for Inner {
+    fn life(&self, id: AttachmentId) -> Life {
+        let rows = attachment::rows(&self.mapping, self.geometry);
+        match probe(id, rows, self.me_now(), || self.file.descriptor()) {
+            Probe::Gone(_) => Life::Gone,
+            Probe::Held => Life::Held,
+            Probe::Unknown => Life::Unknown,
+        }
+    }
+
+    fn pid_of(&self, id: AttachmentId) -> u32 {
+        let row = &attachment::rows(&self.mapping, self.geometry)[usize::from(id.slot())];
+        attachment::snapshot(id.slot(), row)
+            .filter(|found| found.id == id)
+            .map_or(0, |found| found.identity.pid)
+    }
+
+    fn me_now(&self) -> Option<AttachmentId> {
+        // EDGE joined, acquire half: this process's own row is ready.
+        AttachmentId::from_bits(self.own.word::<0>().load(Ordering::Acquire))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Relaxed: the last handle is gone, so nobody else looks.
+        let raw = self.own.word::<1>().load(Ordering::Relaxed);
+        if raw != 0 {
+            joined_from(raw);
+        }
+    }
+}
+
+/// Gives back the share of a `Joined` that `join` turned into a number.
+#[expect(
+    unsafe_code,
+    reason = "the share is kept as a number in memory that fork wipes"
+)]
+fn joined_from(raw: u64) {
+    let address = usize::try_from(raw).expect("an address was stored");
+    // SAFETY: the number came from Arc::into_raw in this process (a child reads 0), and each
+    // caller gives its share back once: `join` when it did not store it, `drop` when it was.
+    drop(unsafe { Arc::from_raw(std::ptr::with_exposed_provenance::<Joined>(address)) });
+}

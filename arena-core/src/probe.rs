@@ -1,0 +1,100 @@
+//! Proof that an attached process is gone.
+
+use crate::attachment_word::{Byte, Life};
+use crate::file::LockByte;
+use crate::id::AttachmentId;
+use crate::layout::Row;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Proof that the process which was attached as [`id`](Gone::id) is gone: the program ended, was
+/// killed, or was replaced by exec. Made by [`Arena::probe`](crate::Arena::probe) alone, never from
+/// a clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a proof that is dropped recovers nothing"]
+pub struct Gone {
+    id: AttachmentId,
+    by: GoneBy,
+}
+
+/// What the proof rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GoneBy {
+    /// Its row belongs to a later generation.
+    Generation,
+    /// The kernel gave up the lock on its byte.
+    Byte,
+}
+
+impl Gone {
+    /// Who is gone.
+    #[must_use]
+    pub fn id(&self) -> AttachmentId {
+        self.id
+    }
+
+    /// What the proof rests on.
+    #[must_use]
+    pub fn by(&self) -> GoneBy {
+        self.by
+    }
+}
+
+/// The answer to whether a process is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Probe {
+    /// It is, and here is the proof.
+    Gone(Gone),
+    /// Its byte is locked: the program's memory still exists.
+    Held,
+    /// It cannot be told: the row is damaged, or the file cannot be asked.
+    Unknown,
+}
+
+pub(crate) fn probe<'a>(
+    id: AttachmentId,
+    rows: &[Row],
+    own: Option<AttachmentId>,
+    descriptor: impl FnOnce() -> io::Result<BorrowedFd<'a>>,
+) -> Probe {
+    let Some(row) = rows.get(usize::from(id.slot())) else {
+        return Probe::Unknown;
+    };
+    let mut by = GoneBy::Generation;
+    let life = row.state.life(id, || {
+        by = GoneBy::Byte;
+        if own == Some(id) {
+            Byte::Held
+        } else {
+            ask(id.slot(), own, descriptor)
+        }
+    });
+    match life {
+        Life::Gone => Probe::Gone(Gone { id, by }),
+        Life::Held => Probe::Held,
+        Life::Unknown => Probe::Unknown,
+    }
+}
+
+/// What the kernel says about a slot's byte. `own` is this process's id: on a descriptor that is
+/// right its own byte reads locked, since the lock belongs to another description.
+pub(crate) fn ask<'a>(
+    slot: u16,
+    own: Option<AttachmentId>,
+    descriptor: impl FnOnce() -> io::Result<BorrowedFd<'a>>,
+) -> Byte {
+    let Ok(fd) = descriptor() else {
+        return Byte::Unknown;
+    };
+    if let Some(own) = own
+        && !matches!(LockByte::of_slot(own.slot()).is_locked(fd), Ok(true))
+    {
+        return Byte::Unknown;
+    }
+    match LockByte::of_slot(slot).is_locked(fd) {
+        Ok(true) => Byte::Held,
+        Ok(false) => Byte::Free,
+        Err(_) => Byte::Unknown,
+    }
+}
