@@ -375,6 +375,14 @@ impl Arena {
         attachment::reap(&self.place(), self.rows(), self.me_if_joined())
     }
 
+    /// How many rows were emptied because their process died without leaving, since the arena was
+    /// made. May trail.
+    #[must_use]
+    pub fn reaped(&self) -> u64 {
+        // Relaxed: a count for people.
+        self.header().reaped.load(Ordering::Relaxed)
+    }
+
     /// Renames this process's row: at most 40 bytes are kept, up to the first NUL.
     ///
     /// # Errors
@@ -507,7 +515,8 @@ impl Environment for Inner {
         let row = &attachment::rows(&self.mapping, self.geometry)[usize::from(id.slot())];
         attachment::snapshot(id.slot(), row)
             .filter(|found| found.id == id)
-            .map_or(0, |found| found.identity.pid)
+            .and_then(|found| found.identity)
+            .map_or(0, |identity| identity.pid)
     }
 
     fn me_now(&self) -> Option<AttachmentId> {

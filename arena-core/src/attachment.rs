@@ -10,7 +10,7 @@ use crate::error::JoinError;
 use crate::file::{AnchorPage, ArenaFile, FileKey, LockByte};
 use crate::host;
 use crate::id::AttachmentId;
-use crate::layout::{Geometry, Row};
+use crate::layout::{Geometry, Header, Row, fnv};
 use crate::map::Mapping;
 use crate::pidfd::PidFd;
 use crate::probe::ask;
@@ -48,6 +48,27 @@ impl Identity {
     }
 }
 
+impl Identity {
+    /// A number that a garbled identity, or one of another generation, does not have.
+    fn check(&self, id: AttachmentId) -> u64 {
+        let [low, high] = host::halves(self.boot_id);
+        let pid = u64::from(self.pid);
+        [
+            id.to_bits(),
+            pid,
+            self.pid_inode,
+            self.start_ticks,
+            self.pid_namespace,
+            low,
+            high,
+        ]
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, word| {
+            fnv(hash, &word.to_le_bytes())
+        })
+    }
+}
+
 /// A row, as it was at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
@@ -55,8 +76,8 @@ pub struct Attachment {
     pub id: AttachmentId,
     /// How far its owner has come.
     pub state: RowState,
-    /// Who its owner is; zeros unless the state is ready.
-    pub identity: Identity,
+    /// Who its owner is; `None` while it joins, and when the row is damaged.
+    pub identity: Option<Identity>,
     /// The name it goes by: at most 40 bytes, its command's name unless it chose another.
     pub name: Vec<u8>,
     /// When it joined, in milliseconds of the boot clock.
@@ -69,12 +90,14 @@ pub struct Attachment {
 pub(crate) fn snapshot(slot: u16, row: &Row) -> Option<Attachment> {
     /// A row changes hands at most once a join, which takes longer than a copy.
     const TRIES: u32 = 8;
-    let (seen, (identity, name, joined_ms, beat_ms)) =
+    let (seen, (identity, check, name, joined_ms, beat_ms)) =
         (0..TRIES).find_map(|_| row.state.snapshot(|| copy(row)))?;
     if seen.state() == RowState::Empty {
         return None;
     }
     let id = AttachmentId::new(slot, seen.generation())?;
+    let whole = seen.state() != RowState::Joining && check == identity.check(id);
+    let identity = whole.then_some(identity);
     Some(Attachment {
         id,
         state: seen.state(),
@@ -85,7 +108,7 @@ pub(crate) fn snapshot(slot: u16, row: &Row) -> Option<Attachment> {
     })
 }
 
-fn copy(row: &Row) -> (Identity, Vec<u8>, u64, u64) {
+fn copy(row: &Row) -> (Identity, u64, Vec<u8>, u64, u64) {
     // Relaxed (all of them): the caller's two looks at the state are ordered around them.
     let get = |word: &std::sync::atomic::AtomicU64| word.load(Ordering::Relaxed);
     let name: Vec<u8> = row
@@ -101,7 +124,13 @@ fn copy(row: &Row) -> (Identity, Vec<u8>, u64, u64) {
         boot_id: host::whole([get(&row.boot_id[0]), get(&row.boot_id[1])]),
     };
     let name = name.into_iter().take_while(|&byte| byte != 0).collect();
-    (identity, name, get(&row.joined_ms), get(&row.beat_ms))
+    (
+        identity,
+        get(&row.check),
+        name,
+        get(&row.joined_ms),
+        get(&row.beat_ms),
+    )
 }
 
 /// Stores a name of at most 40 bytes, padded with NUL.
@@ -220,7 +249,7 @@ fn take_slot(place: &Place<'_>) -> Result<Joined, JoinError> {
                     source,
                 }
             })?;
-            introduce(row);
+            introduce(row, id);
             let _was_ours = row.state.ready(id);
             let (mapping, geometry) = (Arc::clone(place.mapping), place.geometry);
             return Ok(Joined {
@@ -246,7 +275,7 @@ impl HeldByte for ByteInHand {
 }
 
 /// Writes who we are into a row that is ours and not yet ready.
-fn introduce(row: &Row) {
+fn introduce(row: &Row, id: AttachmentId) {
     let identity = Identity::own();
     let now = clock::boot_ms();
     let [boot_low, boot_high] = host::halves(identity.boot_id);
@@ -257,6 +286,7 @@ fn introduce(row: &Row) {
         (&row.pid_namespace, identity.pid_namespace),
         (&row.boot_id[0], boot_low),
         (&row.boot_id[1], boot_high),
+        (&row.check, identity.check(id)),
         (&row.joined_ms, now),
         (&row.beat_ms, now),
     ] {
@@ -275,5 +305,12 @@ pub(crate) fn reap(place: &Place<'_>, rows: &[Row], own: Option<AttachmentId>) -
             .reap(|| ask(*slot, own, || place.file.descriptor()));
         matches!(reaped, Reaped::Emptied { .. })
     };
-    (0u16..).zip(rows).filter(emptied).count()
+    let count = (0u16..).zip(rows).filter(emptied).count();
+    let header: &Header = place
+        .mapping
+        .at(0)
+        .expect("the length was compared with the geometry");
+    // Relaxed: a count for people; one that is killed before this line leaves it behind.
+    header.reaped.fetch_add(count as u64, Ordering::Relaxed);
+    count
 }

@@ -71,7 +71,7 @@ impl Field {
 }
 
 /// Continues the FNV-1a hash `hash` over `bytes`.
-const fn fnv(mut hash: u64, bytes: &[u8]) -> u64 {
+pub(crate) const fn fnv(mut hash: u64, bytes: &[u8]) -> u64 {
     let mut i = 0;
     while i < bytes.len() {
         hash = (hash ^ bytes[i] as u64).wrapping_mul(0x0100_0000_01b3);
@@ -217,7 +217,8 @@ unsafe impl<T: SharedLayout, const N: usize> SharedLayout for [T; N] {
 ///    144     8  fences_below    who makes a fence, raised     who makes a fence; who destroys
 ///    152   104  padding         nobody                        nobody
 ///    256     8  lock            carvers of a new region       carvers of a new region
-///    264   120  padding_lock    nobody                        nobody
+///    264     8  reaped          who empties a dead one's row   viewers; may trail
+///    272   112  padding_lock    nobody                        nobody
 /// ```
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -238,13 +239,14 @@ pub struct Header {
     pub(crate) fences_below: AtomicU64,
     pub(crate) padding: [AtomicU64; 13],
     pub(crate) lock: LockWord,
-    pub(crate) padding_lock: [AtomicU64; 15],
+    pub(crate) reaped: AtomicU64,
+    pub(crate) padding_lock: [AtomicU64; 14],
 }
 layout!(Header is 384 {
     magic @ 0, format @ 8, fingerprint @ 16, len_bytes @ 24, usable_bytes @ 32, slots @ 40,
     regions @ 48, boot_id @ 56, time_namespace @ 72, created_us @ 80, reserved @ 88,
     gone @ 128, fence_minimum @ 136, fences_below @ 144, padding @ 152,
-    lock @ 256, padding_lock @ 264,
+    lock @ 256, reaped @ 264, padding_lock @ 272,
 });
 
 /// The header's bytes at one moment: what a creator writes and what an opener checks.
@@ -267,7 +269,8 @@ pub(crate) struct HeaderSnapshot {
     pub(crate) fences_below: u64,
     pub(crate) padding: [u64; 13],
     pub(crate) lock: u64,
-    pub(crate) padding_lock: [u64; 15],
+    pub(crate) reaped: u64,
+    pub(crate) padding_lock: [u64; 14],
 }
 static_assertions::assert_eq_size!(Header, HeaderSnapshot);
 
@@ -284,7 +287,8 @@ static_assertions::assert_eq_size!(Header, HeaderSnapshot);
 ///     56     8  joined_ms      likewise                          likewise
 ///     64     8  beat_ms        the row's owner                   likewise
 ///     72    40  name           the row's owner                   likewise
-///    112    16  reserved       nobody                            nobody
+///    112     8  check          as pid: makes garbled ones known   likewise
+///    120     8  reserved       nobody                            nobody
 /// ```
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -298,11 +302,12 @@ pub struct Row {
     pub(crate) joined_ms: AtomicU64,
     pub(crate) beat_ms: AtomicU64,
     pub(crate) name: [AtomicU64; 5],
-    pub(crate) reserved: [AtomicU64; 2],
+    pub(crate) check: AtomicU64,
+    pub(crate) reserved: AtomicU64,
 }
 layout!(Row is 128 {
     state @ 0, pid @ 8, pid_inode @ 16, start_ticks @ 24, pid_namespace @ 32, boot_id @ 40,
-    joined_ms @ 56, beat_ms @ 64, name @ 72, reserved @ 112,
+    joined_ms @ 56, beat_ms @ 64, name @ 72, check @ 112, reserved @ 120,
 });
 
 /// One region's place in the arena.
