@@ -203,7 +203,7 @@ fn build(
     };
     let created_us = clock::unix_us();
     let fence = lowest.max(created_us).saturating_add(1);
-    let header = HeaderSnapshot {
+    let mut header = HeaderSnapshot {
         magic: MAGIC,
         format: FORMAT,
         fingerprint: CORE_FINGERPRINT,
@@ -218,6 +218,7 @@ fn build(
         fences_below: fence,
         ..bytemuck::Zeroable::zeroed()
     };
+    header.check = header.expected_check();
     file.write_all_at(bytemuck::bytes_of(&header), 0)
         .map_err(|source| OpenError::Io {
             path: path.into(),

@@ -144,8 +144,8 @@ pub(crate) fn inspect(
         }
     }
     let header = read_header(fd, path)?;
-    let geometry = check(&header, path)?;
     let len = u64::try_from(meta.st_size).unwrap_or(0);
+    let geometry = check(&header, len, path)?;
     damaged(path, "length in bytes", len, geometry.len_bytes())?;
     // A hole that the file system cannot fill is a SIGBUS later. (Elsewhere than on tmpfs blocks
     // may be compressed or inlined.)
@@ -191,13 +191,17 @@ pub(crate) fn read_header(fd: &OwnedFd, path: &Path) -> Result<HeaderSnapshot, O
 }
 
 /// What the header itself must say, whatever the file.
-fn check(header: &HeaderSnapshot, path: &Path) -> Result<Geometry, OpenError> {
+fn check(header: &HeaderSnapshot, len: u64, path: &Path) -> Result<Geometry, OpenError> {
     if header.magic != MAGIC {
         return Err(OpenError::NotAnArena {
             path: path.into(),
             found: header.magic,
             expected: MAGIC,
         });
+    }
+    let least = size_of::<HeaderSnapshot>() as u64;
+    if len < least {
+        damaged(path, "length in bytes", len, least)?;
     }
     for (what, found, expected) in [
         ("format", header.format, FORMAT),
@@ -212,6 +216,12 @@ fn check(header: &HeaderSnapshot, path: &Path) -> Result<Geometry, OpenError> {
             });
         }
     }
+    damaged(
+        path,
+        "check of the header",
+        header.check,
+        header.expected_check(),
+    )?;
     let geometry = Geometry::new(header.slots, header.regions, header.usable_bytes);
     let len = geometry.map_or(0, Geometry::len_bytes);
     damaged(path, "stated length in bytes", header.len_bytes, len)?;

@@ -211,7 +211,8 @@ unsafe impl<T: SharedLayout, const N: usize> SharedLayout for [T; N] {
 ///     56    16  boot_id         creator                       every opener
 ///     72     8  time_namespace  creator                       every opener
 ///     80     8  created_us      creator                       viewers
-///     88    40  reserved        creator, as 0                 every opener, must be 0
+///     88     8  check           creator                       every opener: garbled words above
+///     96    32  reserved        creator, as 0                 every opener, must be 0
 ///    128     8  gone            who destroys, once, to 1      everybody, on each verb
 ///    136     8  fence_minimum   openers, raised to the floor  who makes a fence
 ///    144     8  fences_below    who makes a fence, raised     who makes a fence; who destroys
@@ -233,7 +234,8 @@ pub struct Header {
     pub(crate) boot_id: [AtomicU64; 2],
     pub(crate) time_namespace: AtomicU64,
     pub(crate) created_us: AtomicU64,
-    pub(crate) reserved: [AtomicU64; 5],
+    pub(crate) check: AtomicU64,
+    pub(crate) reserved: [AtomicU64; 4],
     pub(crate) gone: AtomicU64,
     pub(crate) fence_minimum: AtomicU64,
     pub(crate) fences_below: AtomicU64,
@@ -244,7 +246,7 @@ pub struct Header {
 }
 layout!(Header is 384 {
     magic @ 0, format @ 8, fingerprint @ 16, len_bytes @ 24, usable_bytes @ 32, slots @ 40,
-    regions @ 48, boot_id @ 56, time_namespace @ 72, created_us @ 80, reserved @ 88,
+    regions @ 48, boot_id @ 56, time_namespace @ 72, created_us @ 80, check @ 88, reserved @ 96,
     gone @ 128, fence_minimum @ 136, fences_below @ 144, padding @ 152,
     lock @ 256, reaped @ 264, padding_lock @ 272,
 });
@@ -263,7 +265,8 @@ pub(crate) struct HeaderSnapshot {
     pub(crate) boot_id: [u64; 2],
     pub(crate) time_namespace: u64,
     pub(crate) created_us: u64,
-    pub(crate) reserved: [u64; 5],
+    pub(crate) check: u64,
+    pub(crate) reserved: [u64; 4],
     pub(crate) gone: u64,
     pub(crate) fence_minimum: u64,
     pub(crate) fences_below: u64,
@@ -273,6 +276,14 @@ pub(crate) struct HeaderSnapshot {
     pub(crate) padding_lock: [u64; 14],
 }
 static_assertions::assert_eq_size!(Header, HeaderSnapshot);
+
+impl HeaderSnapshot {
+    /// What [`check`](Self::check) must be: a number that garbled words before it do not have.
+    pub(crate) fn expected_check(&self) -> u64 {
+        let before = &bytemuck::bytes_of(self)[..std::mem::offset_of!(HeaderSnapshot, check)];
+        fnv(0xcbf2_9ce4_8422_2325, before)
+    }
+}
 
 /// One attachment: a row, and the byte of the file that its slot numbers.
 ///
