@@ -5,7 +5,7 @@
 //! generation only ever grows, so a word elsewhere that names an older one is provably stale.
 
 #[cfg(test)]
-mod loom_tests;
+pub(crate) mod loom_tests;
 #[cfg(test)]
 mod tests;
 
