@@ -223,8 +223,8 @@ impl Arena {
 
     /// Finds the region of this name, or carves it out of what is left.
     ///
-    /// `kind` is the fingerprint of what the region holds ([`SharedLayout::FINGERPRINT`]
-    /// (crate::layout::SharedLayout::FINGERPRINT), or any number that the users of the name agree
+    /// `kind` is the fingerprint of what the region holds ([`FINGERPRINT`] of
+    /// its type, or any number that the users of the name agree
     /// on). A region found must be of this kind and at least this long. A new one reads as
     /// zeros and is never freed. Finding takes no lock; carving a *new* name takes the arena's.
     ///
@@ -232,6 +232,8 @@ impl Arena {
     ///
     /// [`CarveError::OtherShape`]; [`CarveError::Full`] and [`CarveError::TooMany`] take nothing;
     /// [`CarveError::Lock`] after the busy timeout, when a process is stopped while it carves.
+    ///
+    /// [`FINGERPRINT`]: crate::SharedLayout::FINGERPRINT
     pub fn carve(&self, name: &[u8], kind: u64, len_bytes: u64) -> Result<Region, CarveError> {
         region::carve(self, name, kind, len_bytes)
     }

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use arena_peers::{
-    Arena, ArenaOptions, JoinError, OpenError, PeerId, Peers, Verdict, Witness, verdict_in,
+    ArenaOptions, JoinError, OpenError, PeerId, Peers, Verdict, Witness, verdict_in,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
