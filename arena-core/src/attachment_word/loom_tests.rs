@@ -4,9 +4,9 @@
 //! of it an exchange, and a probe a load with Acquire, which like any load in the model may be stale.
 
 use super::*;
-use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64 as LoomU64;
 use loom::thread;
+use std::sync::Arc;
 
 /// Explores every execution of `f` with at most three preemptions.
 pub(crate) fn check(f: impl Fn() + Sync + Send + 'static) {

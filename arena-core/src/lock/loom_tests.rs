@@ -10,8 +10,9 @@ use super::*;
 use crate::attachment_word::loom_tests::{ModelByte, check, row_of};
 use crate::attachment_word::{AtomicWord, AttachmentWord, RowState};
 use loom::sync::atomic::AtomicU64 as LoomU64;
-use loom::sync::{Arc, Condvar, Mutex};
+use loom::sync::{Condvar, Mutex};
 use loom::thread;
+use std::sync::Arc;
 
 const FOR_EVER: Duration = Duration::MAX;
 /// Each look at the clock of the model takes a millisecond.

@@ -6,7 +6,8 @@
 use super::*;
 use crate::attachment_word::loom_tests::check;
 use loom::sync::atomic::{AtomicU32 as LoomU32, AtomicU64 as LoomU64, fence as loom_fence};
-use loom::sync::{Arc, Condvar, Mutex};
+use loom::sync::{Condvar, Mutex};
+use std::sync::Arc;
 
 struct ModelFutex {
     word: LoomU32,

@@ -1,0 +1,86 @@
+//! What can go wrong: one enum for opening the table, one for the verbs.
+
+use arena_peers::JoinError;
+use arena_peers::core::{CarveError, LockError};
+
+use crate::{InvalidTtl, MAX_NAME_BYTES, Ttl};
+
+/// Why the lease table of an arena was not opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// The table's region is not there and could not be made, or is another's. Give the arena more room, or
+    /// the table fewer rows.
+    #[error("cannot carve the lease table out of the arena")]
+    Carve(#[from] CarveError),
+    /// The table is there, with another number of rows than was asked for. Ask for that, or for none.
+    #[error("the lease table has {found} rows, expected {expected}")]
+    Rows {
+        /// How many it has.
+        found: u32,
+        /// How many were asked for.
+        expected: u32,
+    },
+    /// A table of no rows, or of more than 2^20, was asked for.
+    #[error("a lease table of {asked} rows is not possible: it must have 1 to {max}", max = crate::MAX_ROWS)]
+    RowsOption {
+        /// What was asked for.
+        asked: u32,
+    },
+    /// The region is too short for a table: the arena is damaged. Destroy it.
+    #[error(
+        "the lease table is damaged: its region has {found} bytes, expected at least {expected}"
+    )]
+    Damaged {
+        /// The length of the region.
+        found: u64,
+        /// The length of a table with one row.
+        expected: u64,
+    },
+}
+
+/// Why a verb of a lease could not be carried out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaseError {
+    /// The name cannot be a lease's. Choose another.
+    #[error("{name:?} is no lease name: 1 to {MAX_NAME_BYTES} bytes without NUL")]
+    Name {
+        /// What was asked for, shown as text.
+        name: String,
+    },
+    /// The ttl cannot be a lease's.
+    #[error(transparent)]
+    Ttl(#[from] InvalidTtl),
+    /// The ttl would end after the last deadline that a lease can have, which is [`Ttl::MAX`] after the
+    /// machine's boot. Ask for a shorter one.
+    #[error("the ttl ends more than {max:?} after the machine's boot", max = Ttl::MAX)]
+    TtlBeyondClock,
+    /// Every row of the table is held, or kept for somebody. Release leases, or create the arena with more rows.
+    #[error("the lease table is full: all {rows} rows are in use")]
+    TableFull {
+        /// How many rows there are.
+        rows: u32,
+    },
+    /// The table's lock, which only the naming of a row takes, could not be had.
+    #[error("cannot give the lease a row of the table")]
+    Lock(#[from] LockError),
+    /// The arena was destroyed, or its file removed. Open it again by name.
+    #[error("the arena was destroyed or its file removed: nothing in it is held any more")]
+    Removed,
+    /// This process, a child of fork, could not attach to the arena.
+    #[error("this process cannot join the arena")]
+    Join(#[from] JoinError),
+    /// The lease's word is none that this library writes: the arena is damaged. Destroy it.
+    #[error("the lease is damaged: its word {found:#034x} means nothing")]
+    Corrupt {
+        /// The word.
+        found: u128,
+    },
+    /// All 53 bits of fences are used up (or the arena is damaged). Destroy the arena.
+    #[error("no fence is left for this lease: all 53 bits are used up")]
+    FenceExhausted,
+    /// Others changed the lease, or the name of its row, under each of a bounded number of attempts. Try again.
+    #[error("the lease was changed by others again and again")]
+    Contended,
+}

@@ -1,0 +1,178 @@
+//! Every byte of the lease table that processes share.
+//!
+//! The region `leases` is one [`Head`] and then as many [`Row`]s as its length holds. All zero is a table
+//! without a name in it.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arena_peers::core::layout::SharedLayout;
+use arena_peers::core::{LockWord, futex, layout};
+use portable_atomic::AtomicU128;
+
+use crate::protocol::{Cell, Mark};
+
+/// The first line of the table.
+///
+/// ```text
+/// offset  size  field     written by                         read by
+///      0     8  lock      namers                             namers
+///      8     8  high      namers, raised before a rename     namers: the fence that a named row starts at
+///     16     8  named     namers, raised before the naming   who looks a name up: rows from here on are unborn
+///     24   104  reserved  nobody                             nobody
+/// ```
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) lock: LockWord,
+    pub(crate) high: AtomicU64,
+    pub(crate) named: AtomicU64,
+    pub(crate) reserved: [AtomicU64; 13],
+}
+layout!(Head is 128 { lock @ 0, high @ 8, named @ 16, reserved @ 24 });
+
+/// One lease.
+///
+/// ```text
+/// offset  size  field     written by                          read by
+///      0    16  word      see `word.rs`                       everybody; the kernel, at offset 8
+///     16     8  asked     waiters, raised to the fence that    whoever replaces that fence
+///                         they wait behind
+///     24     8  told      a holder that is told that it lost,  the same process's verbs
+///                         raised to its fence
+///     32     8  acquires  who acquired, after it               statistics (may trail)
+///     40     8  steals    who took over, after it              statistics (may trail)
+///     48     8  since     who acquired, after it: the low 24   statistics (ignored unless its fence is the
+///                         bits of its fence, 40 of its clock   word's)
+///     56    72  reserved  nobody                              nobody
+///    128     8  name_len  a namer; 0: the row has no name      everybody, after the word
+///    136    96  name      a namer, NUL-padded                  likewise
+///    232    24  reserved  nobody                              nobody
+/// ```
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) word: AtomicU128,
+    pub(crate) asked: AtomicU64,
+    pub(crate) told: AtomicU64,
+    pub(crate) acquires: AtomicU64,
+    pub(crate) steals: AtomicU64,
+    pub(crate) since: AtomicU64,
+    pub(crate) reserved: [AtomicU64; 9],
+    pub(crate) name_len: AtomicU64,
+    pub(crate) name: [AtomicU64; NAME_WORDS],
+    pub(crate) reserved_name: [AtomicU64; 3],
+}
+layout!(Row is 256 {
+    word @ 0, asked @ 16, told @ 24, acquires @ 32, steals @ 40, since @ 48, reserved @ 56,
+    name_len @ 128, name @ 136, reserved_name @ 232,
+});
+
+pub(crate) const NAME_WORDS: usize = 12;
+
+/// Where the fields of a row are, for a viewer, who reads words and casts nothing.
+pub(crate) mod at {
+    pub(crate) const WORD: u64 = 0;
+    pub(crate) const ACQUIRES: u64 = 32;
+    pub(crate) const STEALS: u64 = 40;
+    pub(crate) const SINCE: u64 = 48;
+    pub(crate) const NAME_LEN: u64 = 128;
+    pub(crate) const NAME: u64 = 136;
+    pub(crate) const NAMED: u64 = 16;
+}
+
+pub(crate) const HEAD_BYTES: u64 = 128;
+pub(crate) const ROW_BYTES: u64 = 256;
+
+/// What the region's entry says that it holds.
+pub(crate) const KIND: u64 = Head::FINGERPRINT ^ Row::FINGERPRINT.rotate_left(17);
+
+impl Row {
+    /// The half of the word that waiters sleep on, for the kernel alone: this program never loads or stores
+    /// through it, because accesses of two sizes to one atomic are not defined.
+    #[expect(
+        unsafe_code,
+        reason = "a futex is four bytes, and these four are part of the lease word"
+    )]
+    fn half(&self) -> &AtomicU32 {
+        // SAFETY: eight bytes on is inside the sixteen of the word, which `self` borrows.
+        let half = unsafe { self.word.as_ptr().cast::<u32>().add(2) };
+        // SAFETY: valid and aligned for as long as `self` is borrowed, as it lies in the word; it is handed to
+        // the futex calls alone, which pass its address to the kernel and access nothing themselves.
+        unsafe { AtomicU32::from_ptr(half) }
+    }
+
+    /// Sleeps while the half-word is `half`, for at most `timeout`.
+    pub(crate) fn sleep(&self, half: u32, timeout: Duration) {
+        if let futex::Wait::Refused(_) = futex::wait(self.half(), half, Some(timeout)) {
+            // The kernel refuses futexes here (a seccomp filter). Late, and not spinning.
+            std::thread::sleep(timeout.min(Duration::from_millis(10)));
+        }
+    }
+
+    /// Wakes everybody who sleeps.
+    pub(crate) fn wake_all(&self) {
+        let _ = futex::wake_all(self.half());
+    }
+}
+
+impl Cell for AtomicU128 {
+    type Bits = u128;
+
+    fn load(&self, order: Ordering) -> u128 {
+        self.load(order)
+    }
+
+    fn compare_exchange(
+        &self,
+        seen: u128,
+        to: u128,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u128, u128> {
+        self.compare_exchange(seen, to, success, failure)
+    }
+}
+
+impl Mark for AtomicU64 {
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+
+    fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_max(value, order)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    #[test]
+    fn layout_tables_are_those_that_were_reviewed() {
+        insta::assert_snapshot!(
+            [
+                layout::table::<Head>("Head"),
+                layout::table::<Row>("Row"),
+                format!("kind {KIND:016x}\n"),
+            ]
+            .join("\n")
+        );
+    }
+
+    #[test]
+    fn a_viewer_reads_the_fields_where_they_are() {
+        let at = |offset: usize| u64::try_from(offset).unwrap();
+        assert_eq!(at::WORD, at(offset_of!(Row, word)));
+        assert_eq!(at::ACQUIRES, at(offset_of!(Row, acquires)));
+        assert_eq!(at::STEALS, at(offset_of!(Row, steals)));
+        assert_eq!(at::SINCE, at(offset_of!(Row, since)));
+        assert_eq!(at::NAME_LEN, at(offset_of!(Row, name_len)));
+        assert_eq!(at::NAME, at(offset_of!(Row, name)));
+        assert_eq!(at::NAMED, at(offset_of!(Head, named)));
+        assert_eq!(HEAD_BYTES, at(size_of::<Head>()));
+        assert_eq!(ROW_BYTES, at(size_of::<Row>()));
+    }
+}

@@ -1,0 +1,445 @@
+//! One lease, as one process uses it.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use arena_peers::{PeerId, Verdict};
+
+use crate::Ttl;
+use crate::error::LeaseError;
+use crate::layout::Row;
+use crate::leases::{Inner, Leases};
+use crate::name::Name;
+use crate::outcome::{Acquire, Lost, Renewed, TookOver};
+use crate::protocol::{self, Fault, World};
+use crate::snapshot::{Snapshot, pack_since};
+use crate::stats::{Holder, Stats};
+use crate::word::{NS_PER_MS, Word};
+
+/// How often a verb follows its name to another row.
+const MOVES: u32 = 16;
+
+/// A lease: one holder at a time, a successor when it releases, dies or lapses, and a fence that grows with
+/// each.
+///
+/// **The process holds, not the handle**: every handle of a process on the same name holds when one of them
+/// acquired, and dropping a handle releases nothing. A child of fork is another process and holds nothing of its
+/// parent's.
+///
+/// A handle remembers the fence that was last acquired *through it*. [`renew`](Self::renew),
+/// [`release`](Self::release) and [`mine`](Self::mine) are about that fence: work that began under one fence is
+/// never continued under another by mistake. A handle that acquired nothing itself speaks for whatever the
+/// process holds. A clone remembers what its original did when it was cloned.
+#[derive(Debug)]
+pub struct Lease {
+    leases: Leases,
+    name: Name,
+    ttl: Ttl,
+    row: AtomicU32,
+    /// 0: none.
+    acquired: AtomicU64,
+}
+
+impl Clone for Lease {
+    fn clone(&self) -> Self {
+        Self {
+            leases: self.leases.clone(),
+            name: self.name,
+            ttl: self.ttl,
+            row: AtomicU32::new(self.row()),
+            // Relaxed: a number of this handle's own.
+            acquired: AtomicU64::new(self.acquired.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+impl Lease {
+    pub(crate) fn new(leases: Leases, name: Name, ttl: Ttl, row: u32) -> Self {
+        Self {
+            leases,
+            name,
+            ttl,
+            row: AtomicU32::new(row),
+            acquired: AtomicU64::new(0),
+        }
+    }
+
+    /// Acquires the lease for this process, or says who has it.
+    ///
+    /// Held already by this process: the deadline is moved to at least the ttl from now, under the same fence.
+    /// Free, lapsed, or held by a process that is proven dead: taken, under a new fence. Of a lease of this
+    /// process's that lapsed, or that it was told it lost, the fence is new too.
+    ///
+    /// The ttl is measured on `CLOCK_BOOTTIME`, which runs on while the machine sleeps. Takes no lock. Two looks
+    /// at the clock, one or two exchanges; while another process holds, up to nine system calls that ask whether
+    /// it is dead. Another process may take the lease as soon as the deadline passed, and not before.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError`]: the arena was removed, is damaged, or has nothing left to give. Never because of what
+    /// other processes hold.
+    pub fn acquire(&self) -> Result<Acquire, LeaseError> {
+        self.acquire_until(self.ttl, 0)
+    }
+
+    /// [`acquire`](Self::acquire) with another ttl, for this time.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and [`LeaseError::Ttl`].
+    pub fn acquire_for(&self, ttl: Duration) -> Result<Acquire, LeaseError> {
+        self.acquire_until(Ttl::new(ttl)?, 0)
+    }
+
+    /// Waits for up to `wait` until this process holds the lease; `Duration::MAX` is for ever.
+    ///
+    /// Sleeps. A release and a takeover wake it at once; it wakes by itself when the holder lapses, and looks
+    /// every 50 ms whether the holder is dead. `wait` is measured on `CLOCK_BOOTTIME` (of a machine that sleeps,
+    /// the end may be noticed 50 ms late). Who of several waiters gets the lease is not defined.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire). That somebody else still held at the end is no error, but
+    /// [`Acquire::Refused`].
+    pub fn acquire_timeout(&self, wait: Duration) -> Result<Acquire, LeaseError> {
+        let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        let end_ns = self.inner().clock.now_ns().saturating_add(wait_ns);
+        self.acquire_until(self.ttl, end_ns)
+    }
+
+    fn acquire_until(&self, ttl: Ttl, end_ns: u64) -> Result<Acquire, LeaseError> {
+        let me = self.inner().arena.me()?;
+        for _ in 0..MOVES {
+            let outcome = self.on_row(|row| {
+                protocol::acquire_until(row, me, ttl, end_ns, || {
+                    match self.inner().is_removed(row.now_ns()) {
+                        true => Err(Fault::Gone),
+                        false => Ok(()),
+                    }
+                })
+            })?;
+            match outcome {
+                Some(Acquire::Held(hold)) => {
+                    let now_ns = now_of(hold.until_ms, hold.left);
+                    if self.inner().is_removed(now_ns) {
+                        self.release_at(hold.fence)?;
+                        return Err(LeaseError::Removed);
+                    }
+                    // Relaxed: a number of this handle's own.
+                    self.acquired.store(hold.fence, Ordering::Relaxed);
+                    return Ok(Acquire::Held(hold));
+                }
+                Some(refused) => return Ok(refused),
+                // The row went to another name while this one was free.
+                None => self.move_to(self.inner().find_or_name(&self.name)?),
+            }
+        }
+        Err(LeaseError::Contended)
+    }
+
+    /// Moves the end of the lease to at least its ttl from now, or says that it is lost, and to whom.
+    ///
+    /// It is lost when another process acquired it, when this process released it or acquired it anew, when this
+    /// process was told before that it lost, and when the arena is gone. A lease that lapsed and that nobody took is
+    /// renewed. Never shortens a deadline. Once told, a loss is final: that fence is never renewed again.
+    ///
+    /// Lock-free; two looks at the clock, no system call, except that at most ten times a second it asks the
+    /// system whether the arena's file was removed.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::TtlBeyondClock`], [`LeaseError::Contended`]: the lease is what it was.
+    pub fn renew(&self) -> Result<Renewed, LeaseError> {
+        match self.current() {
+            Some(fence) => self.renew_at(fence),
+            None => Ok(Renewed::Lost(self.lost())),
+        }
+    }
+
+    /// [`renew`](Self::renew), of exactly this fence.
+    ///
+    /// # Errors
+    ///
+    /// As [`renew`](Self::renew).
+    pub fn renew_at(&self, fence: u64) -> Result<Renewed, LeaseError> {
+        let Some(me) = self.inner().arena.me_if_joined() else {
+            return Ok(Renewed::Lost(self.lost()));
+        };
+        let renewed = self.on_row(|row| protocol::renew(row, me, fence, self.ttl))?;
+        if let Some(Renewed::Held { until_ms, left }) = renewed
+            && self.inner().is_removed(now_of(until_ms, left))
+        {
+            self.forfeit_at(fence);
+            return Ok(Renewed::Lost(Lost::Removed));
+        }
+        Ok(renewed.unwrap_or(Renewed::Lost(Lost::Released)))
+    }
+
+    /// Gives the lease up, so that another process may take it at once, and wakes those who wait.
+    ///
+    /// `true`: it was this process's until now (it may have lapsed, and nobody had taken it). `false`: it was not,
+    /// and nothing was changed. Lock-free; a system call only when somebody waits, or waited.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Corrupt`], [`LeaseError::Contended`].
+    pub fn release(&self) -> Result<bool, LeaseError> {
+        match self.current() {
+            Some(fence) => self.release_at(fence),
+            None => Ok(false),
+        }
+    }
+
+    /// [`release`](Self::release), of exactly this fence.
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release).
+    pub fn release_at(&self, fence: u64) -> Result<bool, LeaseError> {
+        let Some(me) = self.inner().arena.me_if_joined() else {
+            return Ok(false);
+        };
+        let released = self.on_row(|row| protocol::release(row, me, fence, 0))?;
+        Ok(released.unwrap_or(false))
+    }
+
+    /// Whether this process holds the lease, under the fence that this handle acquired.
+    ///
+    /// `true` means: when the clock was read, inside this call, no other process could hold. It may be over by
+    /// the time that the caller acts on it; what must not be done twice checks the fence where it is done. Three
+    /// loads and a look at the clock; no system call, no store.
+    #[must_use]
+    pub fn mine(&self) -> bool {
+        self.current().is_some_and(|fence| self.mine_at(fence))
+    }
+
+    /// [`mine`](Self::mine), under exactly this fence.
+    #[must_use]
+    pub fn mine_at(&self, fence: u64) -> bool {
+        let Some(me) = self.inner().arena.me_if_joined() else {
+            return false;
+        };
+        let mine = self.on_row(|row| protocol::mine(row, me, fence));
+        matches!(mine, Ok(Some(true))) && !self.inner().was_removed()
+    }
+
+    /// Gives the fence up without freeing the lease: from now on nothing of this process renews it, and
+    /// [`mine`](Self::mine) is false for it. For who decided by his own clock that he lost, before the deadline;
+    /// [`release`](Self::release) afterwards lets a successor in before it.
+    ///
+    /// Does nothing unless this process holds under `fence`.
+    pub fn forfeit_at(&self, fence: u64) {
+        if let Some(me) = self.inner().arena.me_if_joined() {
+            protocol::tell_lost(&self.live(), me, fence);
+        }
+    }
+
+    /// Who holds: `None` when the lease is free, lapsed, or held by a process that is proven dead. Up to nine
+    /// system calls.
+    #[must_use]
+    pub fn holder(&self) -> Option<Holder> {
+        self.stats().holder
+    }
+
+    /// The newest fence of this name, whoever it was issued to: an older one is over. While nobody has acquired
+    /// the name, a number that is below every fence it will have. One load. 0 for a row that is damaged, or
+    /// that went to another name while this one was free.
+    #[must_use]
+    pub fn fence(&self) -> u64 {
+        self.word().map_or(0, |word| word.fence)
+    }
+
+    /// The fence that was last acquired through this handle.
+    #[must_use]
+    pub fn acquired(&self) -> Option<u64> {
+        // Relaxed: a number of this handle's own.
+        Some(self.acquired.load(Ordering::Relaxed)).filter(|&fence| fence != 0)
+    }
+
+    /// What is known of the lease. Up to nine system calls while somebody holds.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let snapshot = self.on_row(|row| {
+            let snapshot = Snapshot::of(row.row).filter(|found| found.name == self.name);
+            snapshot.ok_or(Fault::Renamed)
+        });
+        let stats = snapshot
+            .ok()
+            .flatten()
+            .and_then(|row| self.inner().stats(row));
+        stats.unwrap_or_else(|| Stats {
+            name: self.name.to_vec(),
+            held: false,
+            holder: None,
+            fence: 0,
+            acquires: 0,
+            steals: 0,
+            lapses_in: None,
+        })
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> Vec<u8> {
+        self.name.to_vec()
+    }
+
+    /// The ttl that [`acquire`](Self::acquire) and [`renew`](Self::renew) ask for.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.ttl.duration()
+    }
+
+    /// The table it lies in.
+    #[must_use]
+    pub fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// The fence that verbs without one are about: this handle's, else whatever the process holds.
+    fn current(&self) -> Option<u64> {
+        self.acquired().or_else(|| {
+            let me = self.inner().arena.me_if_joined()?;
+            self.on_row(|row| protocol::current(row, me)).ok()??
+        })
+    }
+
+    /// How the lease is lost to a process that does not hold it.
+    fn lost(&self) -> Lost {
+        self.word()
+            .and_then(Word::lost_to)
+            .unwrap_or(Lost::Released)
+    }
+
+    /// The word of the row that has the name.
+    fn word(&self) -> Option<Word> {
+        let loaded = self.on_row(|row| protocol::load(row)).ok().flatten();
+        loaded.map(|(_, word)| word)
+    }
+
+    /// Runs `verb` on the row that has the name, wherever that is by now. `None`: no row has it.
+    fn on_row<T>(
+        &self,
+        mut verb: impl FnMut(&Live<'_>) -> Result<T, Fault>,
+    ) -> Result<Option<T>, LeaseError> {
+        for _ in 0..MOVES {
+            match verb(&self.live()) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(Fault::Renamed) => match self.inner().table.find(&self.name) {
+                    Some(row) => self.move_to(row),
+                    None => return Ok(None),
+                },
+                Err(Fault::Gone) => return Err(LeaseError::Removed),
+                Err(Fault::FenceExhausted) => return Err(LeaseError::FenceExhausted),
+                Err(Fault::ClockExhausted) => return Err(LeaseError::TtlBeyondClock),
+                Err(Fault::Corrupt(found)) => return Err(LeaseError::Corrupt { found }),
+                Err(Fault::Contended) => return Err(LeaseError::Contended),
+            }
+        }
+        Err(LeaseError::Contended)
+    }
+
+    fn live(&self) -> Live<'_> {
+        Live {
+            row: self.inner().table.row(self.row()),
+            name: &self.name,
+            inner: self.inner(),
+        }
+    }
+
+    fn inner(&self) -> &Inner {
+        &self.leases.inner
+    }
+
+    fn row(&self) -> u32 {
+        // Relaxed: a hint, whose row is compared with the name.
+        self.row.load(Ordering::Relaxed)
+    }
+
+    fn move_to(&self, row: u32) {
+        // Relaxed: see `row`.
+        self.row.store(row, Ordering::Relaxed);
+    }
+}
+
+/// The clock at the look that left `left` of a lease until `until_ms`.
+fn now_of(until_ms: u64, left: Duration) -> u64 {
+    let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+    until_ms.saturating_mul(NS_PER_MS).saturating_sub(left)
+}
+
+/// A row of the table in shared memory, for the verbs.
+struct Live<'a> {
+    row: &'a Row,
+    name: &'a Name,
+    inner: &'a Inner,
+}
+
+impl World for Live<'_> {
+    type Cell = portable_atomic::AtomicU128;
+    type Mark = AtomicU64;
+
+    fn word(&self) -> &Self::Cell {
+        &self.row.word
+    }
+
+    fn asked(&self) -> &AtomicU64 {
+        &self.row.asked
+    }
+
+    fn told(&self) -> &AtomicU64 {
+        &self.row.told
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.inner.clock.now_ns()
+    }
+
+    fn is_named(&self) -> bool {
+        self.name.is(&self.row.name_len, &self.row.name)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.inner.arena.is_gone()
+    }
+
+    fn least_fence(&self) -> u64 {
+        self.inner.arena.fence_minimum()
+    }
+
+    fn reserve(&self, fence: u64) -> bool {
+        self.inner.arena.reserve_fence(fence)
+    }
+
+    fn is_dead(&self, peer: PeerId) -> bool {
+        matches!(self.inner.peers.verdict(peer), Verdict::Dead(_))
+    }
+
+    fn taken(&self, fence: u64, now_ns: u64, took_over: Option<TookOver>) {
+        // Relaxed (all): statistics.
+        self.row.acquires.fetch_add(1, Ordering::Relaxed);
+        if took_over.is_some() {
+            self.row.steals.fetch_add(1, Ordering::Relaxed);
+        }
+        let since = pack_since(fence, now_ns / NS_PER_MS);
+        self.row.since.store(since, Ordering::Relaxed);
+    }
+
+    fn fence(&self) {
+        // EDGE asked: see `protocol`, whose two halves both pass here.
+        fence(Ordering::SeqCst);
+    }
+
+    fn fence_acquire(&self) {
+        // EDGE unnamed: likewise.
+        fence(Ordering::Acquire);
+    }
+
+    fn sleep(&self, half: u32, timeout: Duration) {
+        self.row.sleep(half, timeout);
+    }
+
+    fn wake_all(&self) {
+        self.row.wake_all();
+    }
+}

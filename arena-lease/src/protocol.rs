@@ -1,0 +1,396 @@
+//! The verbs: load the word, *then* read the clock, decide ([`crate::step`]), exchange, and look again.
+//!
+//! Generic over everything they touch, so that real processes, the model checker and the sequential property
+//! test run the same lines. Nothing here takes a lock, and a process that is killed or stopped between any two
+//! of these lines delays nobody beyond the ttl that it wrote.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::outcome::{Acquire, Hold, Lost, Refused, Renewed, TookOver};
+use crate::step::{Ask, Attempt, Extension};
+use crate::word::{Bits, Owner, Word};
+use crate::{PeerId, Ttl};
+
+/// How often a verb tries again after another process changed the word under it. A failed exchange means that
+/// somebody else's succeeded, and what it wrote mostly decides the verb, so a second failure is rare already.
+const ATTEMPTS: u32 = 64;
+
+/// How often a verb writes a new deadline because the one that it had written was nearly over when it looked.
+const CONFIRMATIONS: u32 = 8;
+
+/// How often a waiter asks whether the holder is dead.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The atomic that carries a lease word.
+pub(crate) trait Cell {
+    type Bits: Bits;
+    fn load(&self, order: Ordering) -> Self::Bits;
+    fn compare_exchange(
+        &self,
+        seen: Self::Bits,
+        to: Self::Bits,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<Self::Bits, Self::Bits>;
+}
+
+/// A number beside the word that is only ever raised.
+pub(crate) trait Mark {
+    fn load(&self, order: Ordering) -> u64;
+    fn fetch_max(&self, value: u64, order: Ordering) -> u64;
+}
+
+/// A row of the lease table, and what its verbs need of the world.
+pub(crate) trait World {
+    type Cell: Cell;
+    type Mark: Mark;
+
+    fn word(&self) -> &Self::Cell;
+    /// The largest fence that somebody waits behind, or ever waited behind.
+    fn asked(&self) -> &Self::Mark;
+    /// The largest fence whose holder was told that it lost. In the row and not in the process: a fence has one
+    /// holder for ever, so nobody else's is touched by it.
+    fn told(&self) -> &Self::Mark;
+    /// The boot clock.
+    fn now_ns(&self) -> u64;
+    /// Whether the row still has the name that the caller means. Read after the word was loaded.
+    fn is_named(&self) -> bool;
+    /// Whether the arena was destroyed.
+    fn is_gone(&self) -> bool;
+    /// The smallest fence that may be issued from now on.
+    fn least_fence(&self) -> u64;
+    /// Makes sure that no later arena of this name issues `fence` again. `false`: there is none left.
+    fn reserve(&self, fence: u64) -> bool;
+    /// Whether the kernel proves that the peer's process is gone.
+    fn is_dead(&self, peer: PeerId) -> bool;
+    /// The lease changed hands; for statistics, which may trail.
+    fn taken(&self, fence: u64, now_ns: u64, took_over: Option<TookOver>);
+    /// A sequentially consistent fence.
+    fn fence(&self);
+    /// An acquire fence.
+    fn fence_acquire(&self);
+    /// Sleeps until woken, the half-word is not `half`, or the time is up.
+    fn sleep(&self, half: u32, timeout: Duration);
+    fn wake_all(&self);
+}
+
+pub(crate) type BitsOf<W> = <<W as World>::Cell as Cell>::Bits;
+
+/// Why a verb could not be carried out at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// The row has another name now, or is about to: look the name up again.
+    Renamed,
+    /// The arena was destroyed.
+    Gone,
+    /// No larger fence is left.
+    FenceExhausted,
+    /// The ttl ends after the last deadline that a word can hold.
+    ClockExhausted,
+    /// Not a word that this library writes.
+    Corrupt(u128),
+    /// The bound of attempts was reached.
+    Contended,
+}
+
+/// See [`crate::Lease::acquire`].
+pub(crate) fn acquire<W: World>(world: &W, me: PeerId, ttl: Ttl) -> Result<Acquire, Fault> {
+    for _ in 0..ATTEMPTS {
+        let (seen, word) = load(world)?;
+        let ask = ask(world, me, ttl);
+        let (to, took_over) = match word
+            .acquire::<BitsOf<W>>(&ask, world.least_fence(), |peer| world.is_dead(peer))
+        {
+            Attempt::Take { to, took_over } => (to, took_over),
+            Attempt::Extend(to) => (to, None),
+            Attempt::Refused(_) if world.is_gone() => return Err(Fault::Gone),
+            Attempt::Refused(why) => return Ok(Acquire::Refused(why)),
+            Attempt::Renaming => return Err(Fault::Renamed),
+            Attempt::FenceExhausted => return Err(Fault::FenceExhausted),
+            Attempt::ClockExhausted => return Err(Fault::ClockExhausted),
+        };
+        let is_new = to.fence != word.fence;
+        if is_new && !world.reserve(to.fence) {
+            return Err(Fault::FenceExhausted);
+        }
+        if !exchange(world, seen, to) {
+            continue;
+        }
+        if is_new {
+            world.taken(to.fence, ask.now_ns, took_over);
+            wake_if_asked(world, word.fence);
+        }
+        match confirm(world, me, ttl, to)? {
+            Confirmed::Held { until_ms, left } => {
+                return Ok(Acquire::Held(Hold {
+                    fence: to.fence,
+                    until_ms,
+                    left,
+                    took_over,
+                }));
+            }
+            Confirmed::TooLate => return Ok(Acquire::Refused(Refused::TooLate)),
+            Confirmed::Gone => return Err(Fault::Gone),
+            Confirmed::Lost(_) => {}
+        }
+    }
+    Ok(Acquire::Refused(Refused::Contended))
+}
+
+/// Acquire, waiting until `end_ns` on the boot clock (for ever: `u64::MAX`) for whoever holds.
+///
+/// `look` is called after each sleep, for what only a system call can tell.
+pub(crate) fn acquire_until<W: World>(
+    world: &W,
+    me: PeerId,
+    ttl: Ttl,
+    end_ns: u64,
+    mut look: impl FnMut() -> Result<(), Fault>,
+) -> Result<Acquire, Fault> {
+    let mut registered = None;
+    loop {
+        let outcome = acquire(world, me, ttl)?;
+        let (word, left) = match outcome {
+            Acquire::Refused(Refused::Held {
+                by,
+                fence,
+                until_ms,
+                lapses_in,
+            }) => (held(by, fence, until_ms), lapses_in),
+            Acquire::Refused(Refused::NotBefore {
+                fence,
+                at_ms,
+                opens_in,
+            }) => (free(fence, at_ms), opens_in),
+            Acquire::Refused(Refused::Contended) if world.now_ns() < end_ns => continue,
+            Acquire::Held(_) | Acquire::Refused(_) => return Ok(outcome),
+        };
+        let rest = Duration::from_nanos(end_ns.saturating_sub(world.now_ns()));
+        if rest.is_zero() {
+            return Ok(outcome);
+        }
+        if registered != Some(word.fence) {
+            // EDGE asked, waiter's half: the registration, then the fence, then (in the next `acquire`) the
+            // second look at the word. Whoever replaces the word does so, passes its own fence, and then looks
+            // for registrations: at least one of the two sees the other.
+            world.asked().fetch_max(word.fence, Ordering::Relaxed);
+            world.fence();
+            registered = Some(word.fence);
+            continue;
+        }
+        let half = word
+            .half::<BitsOf<W>>()
+            .expect("the word was decoded from such bits");
+        world.sleep(half, rest.min(left).min(LOOK));
+        look()?;
+    }
+}
+
+/// See [`crate::Lease::renew`].
+pub(crate) fn renew<W: World>(
+    world: &W,
+    me: PeerId,
+    fence: u64,
+    ttl: Ttl,
+) -> Result<Renewed, Fault> {
+    for _ in 0..ATTEMPTS {
+        let (seen, word) = match load(world) {
+            Ok(loaded) => loaded,
+            Err(Fault::Corrupt(found)) => return Ok(Renewed::Lost(Lost::Corrupt { found })),
+            Err(fault) => return Err(fault),
+        };
+        let to = match word.renew::<BitsOf<W>>(fence, &ask(world, me, ttl)) {
+            Extension::Lost(lost) => return Ok(Renewed::Lost(lost)),
+            Extension::Extend(to) => to,
+            Extension::ClockExhausted => return Err(Fault::ClockExhausted),
+        };
+        if to != word && !exchange(world, seen, to) {
+            continue;
+        }
+        let lost = match confirm(world, me, ttl, to)? {
+            Confirmed::Held { until_ms, left } => return Ok(Renewed::Held { until_ms, left }),
+            Confirmed::Lost(lost) => lost,
+            Confirmed::Gone => Lost::Removed,
+            Confirmed::TooLate => Lost::TooLate,
+        };
+        // The word still names the caller in some of these cases, and the loss is final.
+        tell_lost(world, me, fence);
+        return Ok(Renewed::Lost(lost));
+    }
+    Err(Fault::Contended)
+}
+
+/// See [`crate::Lease::release`]. The lease is free from `not_before_ms` on.
+pub(crate) fn release<W: World>(
+    world: &W,
+    me: PeerId,
+    fence: u64,
+    not_before_ms: u64,
+) -> Result<bool, Fault> {
+    for _ in 0..ATTEMPTS {
+        let (seen, word) = load(world)?;
+        let Some(to) = word.release(fence, me, not_before_ms) else {
+            return Ok(false);
+        };
+        if exchange(world, seen, to) {
+            wake_if_asked(world, word.fence);
+            return Ok(true);
+        }
+    }
+    Err(Fault::Contended)
+}
+
+/// See [`crate::Lease::mine`].
+pub(crate) fn mine<W: World>(world: &W, me: PeerId, fence: u64) -> Result<bool, Fault> {
+    let (_, word) = load(world)?;
+    let told = told(world);
+    // GONE after the clock: clear now, it was clear when the clock was read.
+    Ok(word.is_mine(fence, me, told, world.now_ns()) && !world.is_gone())
+}
+
+/// The fence that `me` has, if it has one.
+pub(crate) fn current<W: World>(world: &W, me: PeerId) -> Result<Option<u64>, Fault> {
+    let (_, word) = load(world)?;
+    // EDGE unnamed, acquire half: the name was compared before the word is loaded again. If the next verb finds
+    // the same fence, the row had the same name all along.
+    world.fence_acquire();
+    Ok(word.names(me).then_some(word.fence))
+}
+
+/// From now on `fence` is lost, though its deadline may not have passed: it is never renewed, and acquiring
+/// again gives a new one. Does nothing unless `me` is its holder.
+pub(crate) fn tell_lost<W: World>(world: &W, me: PeerId, fence: u64) {
+    if load(world).is_ok_and(|(_, word)| word.fence == fence && word.names(me)) {
+        // Relaxed: only threads of this process act on it, and whoever was told first happens before them.
+        world.told().fetch_max(fence, Ordering::Relaxed);
+    }
+}
+
+enum Confirmed {
+    Held { until_ms: u64, left: Duration },
+    TooLate,
+    Gone,
+    Lost(Lost),
+}
+
+/// Looks whether `word`, which was just exchanged in, still gives the caller something; moves its deadline when
+/// less than half of the ttl is left.
+fn confirm<W: World>(world: &W, me: PeerId, ttl: Ttl, mut word: Word) -> Result<Confirmed, Fault> {
+    let fence = word.fence;
+    for remaining in (0..=CONFIRMATIONS).rev() {
+        let ask = ask(world, me, ttl);
+        // After the clock: clear now, it was clear when the clock was read.
+        if world.is_gone() {
+            return Ok(Confirmed::Gone);
+        }
+        if !ask.owns(word) {
+            return Ok(Confirmed::Lost(Lost::Told));
+        }
+        let left = word.left_ns(ask.now_ns);
+        if left >= ttl.ns() / 2 || remaining == 0 {
+            return Ok(match left {
+                0 => Confirmed::TooLate,
+                _ => Confirmed::Held {
+                    until_ms: word.until_ms,
+                    left: Duration::from_nanos(left),
+                },
+            });
+        }
+        let to = match word.renew::<BitsOf<W>>(fence, &ask) {
+            Extension::Lost(lost) => return Ok(Confirmed::Lost(lost)),
+            Extension::Extend(to) => to,
+            Extension::ClockExhausted => return Err(Fault::ClockExhausted),
+        };
+        let seen = word.encode().expect("it was exchanged in, or decoded");
+        if exchange(world, seen, to) {
+            word = to;
+            continue;
+        }
+        match load(world) {
+            Ok((_, now)) if now.fence == fence && now.names(me) => word = now,
+            Ok((_, now)) => return Ok(Confirmed::Lost(now.lost_to().unwrap_or(Lost::Released))),
+            Err(Fault::Corrupt(found)) => return Ok(Confirmed::Lost(Lost::Corrupt { found })),
+            Err(fault) => return Err(fault),
+        }
+    }
+    unreachable!("the last look returns")
+}
+
+/// The word first, then the name; the clock is read after this.
+///
+/// That the name is right says so of the word only as long as the word is the same. A verb that exchanges it learns
+/// that; one that only looks, looks for a fence that was issued under the right name, and a row changes its name
+/// only together with its fence.
+pub(crate) fn load<W: World>(world: &W) -> Result<(BitsOf<W>, Word), Fault> {
+    // EDGE handover, acquire half: what holders stored before they gave the lease up is visible to the next one.
+    // EDGE named, acquire half: the name that was written before this word is visible to the comparison.
+    let seen = world.word().load(Ordering::Acquire);
+    let word = Word::decode(seen).ok_or(Fault::Corrupt(seen.widen()))?;
+    match world.is_named() {
+        true => Ok((seen, word)),
+        false => Err(Fault::Renamed),
+    }
+}
+
+fn exchange<W: World>(world: &W, seen: BitsOf<W>, to: Word) -> bool {
+    let to = to.encode().expect("the steps check what they write");
+    // EDGE handover, release half: whatever a holder stored before it released, or before it last renewed, is
+    // visible to whoever loads this word or a later one.
+    let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+    // Relaxed: (failure) the value is dropped, and the word is loaded again.
+    world
+        .word()
+        .compare_exchange(seen, to, success, failure)
+        .is_ok()
+}
+
+fn ask<W: World>(world: &W, me: PeerId, ttl: Ttl) -> Ask {
+    Ask {
+        me,
+        now_ns: world.now_ns(),
+        ttl,
+        told: told(world),
+    }
+}
+
+fn told<W: World>(world: &W) -> u64 {
+    // Relaxed: see `tell_lost`.
+    world.told().load(Ordering::Relaxed)
+}
+
+/// Wakes whoever may sleep behind `replaced`. A process that is killed or stopped before this has delayed the
+/// sleepers to the deadline that they saw, and no longer.
+fn wake_if_asked<W: World>(world: &W, replaced: u64) {
+    // EDGE asked, waker's half: the word was replaced, then the fence, then the look at the registrations.
+    world.fence();
+    // Relaxed: the fence orders it.
+    if world.asked().load(Ordering::Relaxed) >= replaced {
+        world.wake_all();
+    }
+}
+
+fn held(by: PeerId, fence: u64, until_ms: u64) -> Word {
+    Word {
+        fence,
+        owner: Owner::Peer(by),
+        until_ms,
+    }
+}
+
+fn free(fence: u64, until_ms: u64) -> Word {
+    Word {
+        fence,
+        owner: Owner::Nobody,
+        until_ms,
+    }
+}
+
+#[cfg(test)]
+mod interrupted;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod rules;
+#[cfg(test)]
+mod sequential;

@@ -1,0 +1,108 @@
+//! A row as it was, copied out by a member or by a viewer.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use arena_peers::core::OutOfBounds;
+use arena_peers::core::RegionView;
+
+use crate::layout::{HEAD_BYTES, NAME_WORDS, ROW_BYTES, Row, at};
+use crate::name::Name;
+
+const SINCE_FENCE_BITS: u32 = 24;
+const SINCE_MS_BITS: u32 = 40;
+
+/// How often a row that changed hands while it was copied is copied again.
+const TRIES: u32 = 8;
+
+/// What a row said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) word: u128,
+    pub(crate) name: Name,
+    pub(crate) acquires: u64,
+    pub(crate) steals: u64,
+    since: u64,
+}
+
+impl Snapshot {
+    /// `None` for a row without a name, or with one that cannot be, and for one that changes hands all the time.
+    pub(crate) fn of(row: &Row) -> Option<Self> {
+        (0..TRIES).find_map(|_| {
+            // EDGE named, acquire half.
+            let before = row.word.load(Ordering::Acquire);
+            // Relaxed: statistics, and a name that is input.
+            let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
+            let found = Self {
+                word: before,
+                name: Name::from_words(read(&row.name_len), row.name.each_ref().map(read))?,
+                acquires: read(&row.acquires),
+                steals: read(&row.steals),
+                since: read(&row.since),
+            };
+            // EDGE unnamed, acquire half: the name was read before the word is loaded again.
+            fence(Ordering::Acquire);
+            // Relaxed: ordered by the fence.
+            let after = row.word.load(Ordering::Relaxed);
+            (before >> 64 == after >> 64).then_some(found)
+        })
+    }
+
+    /// As [`of`](Self::of), from memory that may only be read.
+    pub(crate) fn in_view(region: &RegionView, index: u32) -> Option<Self> {
+        (0..TRIES).find_map(|_| Self::try_in_view(region, index).ok()?)
+    }
+
+    fn try_in_view(region: &RegionView, index: u32) -> Result<Option<Self>, OutOfBounds> {
+        let base = HEAD_BYTES + u64::from(index) * ROW_BYTES;
+        // Each of these loads is an acquire, so they happen in this order.
+        let before = region.wide(base + at::WORD)?;
+        let mut words = [0; NAME_WORDS];
+        for (offset, word) in (base + at::NAME..).step_by(8).zip(&mut words) {
+            *word = region.word(offset)?;
+        }
+        let name = Name::from_words(region.word(base + at::NAME_LEN)?, words);
+        let acquires = region.word(base + at::ACQUIRES)?;
+        let steals = region.word(base + at::STEALS)?;
+        let since = region.word(base + at::SINCE)?;
+        let after = region.wide(base + at::WORD)?;
+        let same = before >> 64 == after >> 64;
+        Ok(name.filter(|_| same).map(|name| Self {
+            word: before,
+            name,
+            acquires,
+            steals,
+            since,
+        }))
+    }
+
+    /// When `fence` was acquired, if that was noted.
+    pub(crate) fn since_ms(&self, fence: u64) -> Option<u64> {
+        let noted = pack_since(fence, self.since & ((1 << SINCE_MS_BITS) - 1));
+        (self.since == noted).then_some(self.since & ((1 << SINCE_MS_BITS) - 1))
+    }
+}
+
+/// The low bits of a fence, and the moment at which it was acquired.
+pub(crate) fn pack_since(fence: u64, now_ms: u64) -> u64 {
+    let fence = fence & ((1 << SINCE_FENCE_BITS) - 1);
+    fence << SINCE_MS_BITS | now_ms & ((1 << SINCE_MS_BITS) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_that_was_noted_for_another_fence_is_not_believed() {
+        let name = Name::new(b"x").unwrap();
+        let row = Snapshot {
+            word: 0,
+            name,
+            acquires: 0,
+            steals: 0,
+            since: pack_since(0x1_0000_0007, 1234),
+        };
+        assert_eq!(row.since_ms(0x1_0000_0007), Some(1234));
+        assert_eq!(row.since_ms(0x1_0000_0008), None);
+    }
+}
