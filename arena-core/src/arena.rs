@@ -1,7 +1,7 @@
 //! The arena: a mapping that this process is attached to.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,8 +15,8 @@ use crate::attachment_word::Life;
 use crate::create::{self, Created};
 use crate::destroy;
 use crate::error::{CarveError, DestroyError, JoinError, OpenError};
-use crate::file::{ArenaFile, FileKey};
-use crate::floor::{Floor, MAX_FENCE};
+use crate::file::{ArenaFile, FileKey, reopen};
+use crate::floor::{Floors, MAX_FENCE};
 use crate::id::AttachmentId;
 use crate::inspect::{Inspected, inspect, open_file};
 use crate::layout::{Geometry, Header, Row};
@@ -46,7 +46,7 @@ struct Inner {
     /// Word 0: this process's id, 0 before it joined; word 1: its `Joined`, as a raw Arc. Both are
     /// 0 again in a child.
     own: WipedPage,
-    floor: Option<Floor>,
+    floors: Option<Floors>,
     owner: u32,
     time_namespace: u64,
     busy_timeout: Duration,
@@ -91,7 +91,7 @@ impl Arena {
         for _ in 0..TURNS {
             match Arena::attach_path(options, &path) {
                 Err(OpenError::NotFound { .. }) => {}
-                // Whoever used it ended with that boot.
+                // Whoever used it ended with that boot; unless somebody holds a byte.
                 Err(OpenError::OtherBoot { .. }) => {
                     destroy::finish(options, &path)?;
                     continue;
@@ -99,7 +99,11 @@ impl Arena {
                 other => return other,
             }
             if let Created::Ours(fd) = create::create_named(&path, options, geometry)? {
-                return Arena::map(options, fd, Some(&path), true);
+                match Arena::map(options, fd, Some(&path), true) {
+                    // Destroyed by others already.
+                    Err(OpenError::NotFound { .. }) => {}
+                    other => return other,
+                }
             }
         }
         Err(OpenError::Contended { path })
@@ -111,7 +115,7 @@ impl Arena {
 
     fn attach_path(options: &ArenaOptions, path: &Path) -> Result<Arena, OpenError> {
         let fd = open_file(path, OFlag::O_RDWR)?;
-        let inspected = inspect(&fd, path, options)?;
+        let inspected = inspect(&fd, Some(path), options)?;
         if inspected.header.gone != 0 {
             drop(fd);
             destroy::finish(options, path)?;
@@ -126,7 +130,14 @@ impl Arena {
     }
 
     pub(crate) fn attach_fd(options: &ArenaOptions, fd: OwnedFd) -> Result<Arena, OpenError> {
-        Arena::map(options, fd, None, false)
+        let shown = Path::new(UNNAMED);
+        inspect(&fd, None, options)?;
+        let own = reopen(&fd, OFlag::O_RDWR).map_err(|source| OpenError::Io {
+            path: shown.into(),
+            action: "open again through /proc",
+            source,
+        })?;
+        Arena::map(options, own, None, false)
     }
 
     fn map(
@@ -135,7 +146,7 @@ impl Arena {
         path: Option<&Path>,
         created: bool,
     ) -> Result<Arena, OpenError> {
-        let inspected = inspect(&fd, path.unwrap_or(Path::new("descriptor")), options)?;
+        let inspected = inspect(&fd, path, options)?;
         Arena::map_inspected(options, fd, path, created, &inspected)
     }
 
@@ -146,7 +157,7 @@ impl Arena {
         created: bool,
         inspected: &Inspected,
     ) -> Result<Arena, OpenError> {
-        let shown = path.unwrap_or(Path::new("descriptor"));
+        let shown = path.unwrap_or(Path::new(UNNAMED));
         let io = |action| {
             move |source| OpenError::Io {
                 path: shown.into(),
@@ -156,7 +167,7 @@ impl Arena {
         };
         let geometry = inspected.geometry;
         let mapping = Mapping::writable(fd.as_fd(), geometry.len_bytes()).map_err(io("map"))?;
-        let floor = path.map(|path| create::floor_of(path, options, inspected.owner));
+        let floors = path.map(|path| Floors::new(path, options, inspected.owner));
         let arena = Arena {
             inner: Arc::new(Inner {
                 file: ArenaFile::new(fd, path.map(PathBuf::from), OFlag::O_RDWR)
@@ -168,13 +179,13 @@ impl Arena {
                 time_namespace: inspected.header.time_namespace,
                 busy_timeout: options.busy_timeout,
                 created,
-                floor,
+                floors,
             }),
         };
         // The floor was raised before an earlier arena of this name gave the name up, and the name
         // led here after that: so this look sees every fence that was ever given out under it.
-        if let Some(floor) = &arena.inner.floor {
-            let lowest = floor.read()?;
+        if let Some(floors) = &arena.inner.floors {
+            let lowest = floors.read()?;
             if lowest > 0 {
                 // EDGE fence minimum, release half: raised before this process makes a fence.
                 arena
@@ -184,6 +195,9 @@ impl Arena {
             }
         }
         arena.me()?;
+        if path.is_some() && arena.is_gone() {
+            return Err(OpenError::NotFound { path: shown.into() });
+        }
         Ok(arena)
     }
 
@@ -212,12 +226,13 @@ impl Arena {
     }
 
     /// A descriptor of the arena, to be passed to another process for
-    /// [`from_fd`](Self::from_fd). One system call.
+    /// [`from_fd`](Self::from_fd). A few system calls. Not for reading or moving in it: the arena
+    /// knows its own description by its offset, and one that was moved is no longer used.
     ///
     /// # Errors
     ///
     /// When the descriptor was closed behind the arena's back and the file has no name.
-    pub fn descriptor(&self) -> std::io::Result<BorrowedFd<'_>> {
+    pub fn descriptor(&self) -> std::io::Result<OwnedFd> {
         self.inner.file.descriptor()
     }
 
@@ -265,17 +280,24 @@ impl Arena {
         self.header().gone.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether the arena's name no longer leads to it, because somebody removed or replaced the
-    /// file: others who open the name get another arena. Always `false` without a name. A system
-    /// call.
+    /// Whether the arena's name no longer leads to it, because somebody removed, moved or replaced
+    /// the file: others who open the name get another arena. Always `false` without a name. One or
+    /// three system calls.
     #[must_use]
     pub fn is_unlinked(&self) -> bool {
         let Some(path) = self.path() else {
             return false;
         };
-        match self.inner.file.descriptor().and_then(|fd| Ok(fstat(fd)?)) {
-            Ok(meta) => meta.st_nlink == 0,
-            Err(_) => !FileKey::at(path).is_ok_and(|key| key == self.inner.file.key()),
+        match FileKey::at(path) {
+            Ok(key) => key != self.inner.file.key(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+            // The directory cannot be searched: the file itself knows whether it has a name.
+            Err(_) => self
+                .inner
+                .file
+                .descriptor()
+                .and_then(|fd| Ok(fstat(fd)?))
+                .is_ok_and(|meta| meta.st_nlink == 0),
         }
     }
 
@@ -368,7 +390,7 @@ impl Arena {
     /// call), then by its byte (three). Right from every namespace.
     pub fn probe(&self, id: AttachmentId) -> Probe {
         let own = self.me_if_joined();
-        probe(id, self.rows(), own, || self.inner.file.descriptor())
+        probe(id, self.rows(), own, &self.inner.file)
     }
 
     /// Empties the rows of processes that are gone, and says how many. A system call a row that is
@@ -418,11 +440,22 @@ impl Arena {
     /// # Errors
     ///
     /// [`LockError::Busy`] names the holder at the deadline; [`LockError::Corrupt`] comes at once.
+    ///
+    /// # Panics
+    ///
+    /// When the word does not lie in this handle's mapping: elsewhere this process's id is
+    /// somebody else's.
     pub fn lock<'a>(
         &'a self,
         word: &'a LockWord,
         timeout: Duration,
     ) -> Result<Acquired<'a>, LockError> {
+        let at = std::ptr::from_ref(word).addr();
+        let inside = self.base_address()..self.base_address() + self.mapping().len();
+        assert!(
+            inside.contains(&at),
+            "a lock is taken through the handle of its own arena"
+        );
         word.acquire(self.me()?, &*self.inner, timeout)
     }
 
@@ -489,8 +522,8 @@ impl Arena {
         &self.inner.file
     }
 
-    pub(crate) fn floor(&self) -> Option<&Floor> {
-        self.inner.floor.as_ref()
+    pub(crate) fn floors(&self) -> Option<&Floors> {
+        self.inner.floors.as_ref()
     }
 
     pub(crate) fn owner(&self) -> u32 {
@@ -506,7 +539,7 @@ impl Arena {
 impl Environment for Inner {
     fn life(&self, id: AttachmentId) -> Life {
         let rows = attachment::rows(&self.mapping, self.geometry);
-        match probe(id, rows, self.me_now(), || self.file.descriptor()) {
+        match probe(id, rows, self.me_now(), &self.file) {
             Probe::Gone(_) => Life::Gone,
             Probe::Held => Life::Held,
             Probe::Unknown => Life::Unknown,
@@ -537,6 +570,9 @@ impl Drop for Inner {
     }
 }
 
+/// How an arena without a name is called in messages.
+const UNNAMED: &str = "descriptor";
+
 /// Gives back the share of a `Joined` that `join` turned into a number.
 #[expect(
     unsafe_code,
@@ -546,5 +582,6 @@ fn joined_from(raw: u64) {
     let address = usize::try_from(raw).expect("an address was stored");
     // SAFETY: the number came from Arc::into_raw in this process (a child reads 0), and each
     // caller gives its share back once: `join` when it did not store it, `drop` when it was.
-    drop(unsafe { Arc::from_raw(std::ptr::with_exposed_provenance::<Joined>(address)) });
+    let joined = unsafe { Arc::from_raw(std::ptr::with_exposed_provenance::<Joined>(address)) };
+    attachment::give_back(joined);
 }

@@ -1,6 +1,7 @@
 //! Attaching: this process's row and byte in an arena, kept once a process, found again by every
 //! handle, and made anew in a child.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -28,7 +29,7 @@ pub struct Identity {
     pub start_ticks: u64,
     /// The inode of its PID namespace; 0 where /proc is missing.
     pub pid_namespace: u64,
-    /// The boot it runs in.
+    /// The boot it runs in; 0 where /proc is missing.
     pub boot_id: u128,
 }
 
@@ -41,9 +42,9 @@ impl Identity {
         Identity {
             pid,
             pid_inode: inode.ok().flatten().unwrap_or(0),
-            start_ticks: host::start_ticks(pid).unwrap_or(0),
+            start_ticks: host::own_start_ticks().unwrap_or(0),
             pid_namespace: host::namespace("pid"),
-            boot_id: host::boot_id(),
+            boot_id: host::boot_id().unwrap_or(0),
         }
     }
 }
@@ -173,6 +174,22 @@ pub(crate) fn rows(mapping: &Mapping, geometry: Geometry) -> &[Row] {
 /// The attachments of this process, one a file.
 static PROCESS: PerProcess<Vec<(FileKey, Weak<Joined>)>> = PerProcess::new();
 
+/// Gives a handle's share back. The last one leaves, alone in this process, so that who opens the
+/// arena meanwhile finds the slot taken or free, and not in between.
+pub(crate) fn give_back(joined: Arc<Joined>) {
+    let mut joined = Some(joined);
+    // Without a page for the lock, which there was when the share was taken, it is dropped all the
+    // same.
+    let _ = PROCESS.with(|_| drop(joined.take()));
+}
+
+/// Runs what opens a descriptor and closes it again while no fork of this process can inherit it.
+pub(crate) fn undisturbed_by_fork<T>(
+    body: impl FnOnce() -> std::io::Result<T>,
+) -> std::io::Result<T> {
+    PROCESS.with(|_| body())?
+}
+
 /// What joining needs to know of an arena.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
@@ -202,6 +219,8 @@ pub(crate) fn join(place: &Place<'_>) -> Result<Arc<Joined>, JoinError> {
 }
 
 fn take_slot(place: &Place<'_>) -> Result<Joined, JoinError> {
+    /// How often the table is looked at anew while others come and go.
+    const LOOKS: u32 = 64;
     let found = host::namespace("time");
     if found != place.time_namespace {
         return Err(JoinError::TimeNamespace {
@@ -213,55 +232,108 @@ fn take_slot(place: &Place<'_>) -> Result<Joined, JoinError> {
     let fd = place
         .file
         .open_again()
-        .map_err(|_| JoinError::NoDescriptor)?;
-    // Once over the rows that are free, and once more after the dead were cleared away.
-    for sweep in [false, true] {
-        if sweep && reap(place, rows, None) == 0 {
-            break;
-        }
-        for (slot, row) in (0u16..).zip(rows) {
-            let free = |row: crate::attachment_word::Row| {
-                row.state() == RowState::Empty && !row.is_retired()
-            };
-            if !row.state.load().is_ok_and(free) {
-                continue;
+        .map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => JoinError::NoDescriptor,
+            _ => JoinError::Io {
+                action: "open the arena's file again",
+                source,
+            },
+        })?;
+    for look in 0..LOOKS {
+        match take_free_slot(place, rows, &fd)? {
+            Scan::Taken(slot, id) => return settle(place, fd, &rows[usize::from(slot)], id),
+            Scan::Full if look > 0 => break,
+            // Not yet cleared away, or between two steps of leaving or joining.
+            Scan::Full => drop(reap(place, rows, None)),
+            Scan::Moving => {
+                reap(place, rows, None);
+                std::thread::yield_now();
             }
-            let lock = |error| JoinError::Io {
-                action: "lock a byte of the arena",
-                source: error,
-            };
-            if !LockByte::of_slot(slot).try_lock(&fd).map_err(lock)? {
-                continue;
-            }
-            // The byte is ours, and nobody else claims the row. First its generation moves on:
-            // every word that names an earlier owner is stale before there is a new one.
-            let id = match row.state.claim(&ByteInHand(slot)) {
-                Ok(id) => id,
-                Err(ClaimError::Retired | ClaimError::Corrupt { .. }) => {
-                    LockByte::of_slot(slot).unlock(&fd).map_err(lock)?;
-                    continue;
-                }
-            };
-            let byte = AnchorPage::keep(fd).map_err(|source| {
-                let _was_ours = row.state.leave(id);
-                JoinError::Io {
-                    action: "map a page of the arena",
-                    source,
-                }
-            })?;
-            introduce(row, id);
-            let _was_ours = row.state.ready(id);
-            let (mapping, geometry) = (Arc::clone(place.mapping), place.geometry);
-            return Ok(Joined {
-                id,
-                mapping,
-                geometry,
-                _byte: byte,
-            });
         }
     }
     Err(JoinError::TableFull {
         slots: place.geometry.slots,
+    })
+}
+
+/// What a look at every row came to.
+enum Scan {
+    Taken(u16, AttachmentId),
+    /// Every row has an occupant.
+    Full,
+    /// Some row has none, and its byte is held: somebody is leaving or joining.
+    Moving,
+}
+
+fn take_free_slot(place: &Place<'_>, rows: &[Row], fd: &OwnedFd) -> Result<Scan, JoinError> {
+    let mut scan = Scan::Full;
+    for (slot, row) in (0u16..).zip(rows) {
+        let seen = row.state.load();
+        if !seen.is_ok_and(|row| row.state() == RowState::Empty && !row.is_retired()) {
+            continue;
+        }
+        let lock = |error| JoinError::Io {
+            action: "lock a byte of the arena",
+            source: error,
+        };
+        if !LockByte::of_slot(slot).try_lock(fd).map_err(lock)? {
+            scan = Scan::Moving;
+            continue;
+        }
+        // The byte is ours, and nobody else claims the row. First its generation moves on: every
+        // word that names an earlier owner is stale before there is a new one.
+        match row.state.claim(&ByteInHand(slot)) {
+            Ok(id) => return Ok(Scan::Taken(slot, id)),
+            Err(ClaimError::Retired | ClaimError::Corrupt { .. }) => {
+                LockByte::of_slot(slot).unlock(fd).map_err(lock)?;
+            }
+        }
+    }
+    debug_assert_eq!(rows.len(), usize::from(place.geometry.slots));
+    Ok(scan)
+}
+
+/// Makes the claimed row this process's for as long as its memory exists.
+fn settle(
+    place: &Place<'_>,
+    fd: OwnedFd,
+    row: &Row,
+    id: AttachmentId,
+) -> Result<Joined, JoinError> {
+    let leave = |error| {
+        let _was_ours = row.state.leave(id);
+        error
+    };
+    let byte = AnchorPage::keep(fd).map_err(|source| {
+        leave(JoinError::Io {
+            action: "map a page of the arena",
+            source,
+        })
+    })?;
+    // A file system that is stacked on another may map the other's file: then the lock ended with
+    // the descriptor, and everybody would take this process for dead.
+    let held = place
+        .file
+        .descriptor()
+        .and_then(|fd| LockByte::of_slot(id.slot()).is_locked(fd));
+    match held {
+        Ok(true) => {}
+        Ok(false) => return Err(leave(JoinError::LockNotKept)),
+        Err(source) => {
+            return Err(leave(JoinError::Io {
+                action: "look at a lock",
+                source,
+            }));
+        }
+    }
+    introduce(row, id);
+    let _was_ours = row.state.ready(id);
+    let (mapping, geometry) = (Arc::clone(place.mapping), place.geometry);
+    Ok(Joined {
+        id,
+        mapping,
+        geometry,
+        _byte: byte,
     })
 }
 
@@ -300,9 +372,7 @@ fn introduce(row: &Row, id: AttachmentId) {
 /// free may move its generation on, and it happens once.
 pub(crate) fn reap(place: &Place<'_>, rows: &[Row], own: Option<AttachmentId>) -> usize {
     let emptied = |(slot, row): &(u16, &Row)| {
-        let reaped = row
-            .state
-            .reap(|| ask(*slot, own, || place.file.descriptor()));
+        let reaped = row.state.reap(|| ask(*slot, own, place.file));
         matches!(reaped, Reaped::Emptied { .. })
     };
     let count = (0u16..).zip(rows).filter(emptied).count();

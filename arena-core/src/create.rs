@@ -1,7 +1,7 @@
 //! A new arena's file: built whole without a name, then given one.
 
 use std::fs::{self, File};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,9 +21,9 @@ use nix::unistd::{linkat, unlink};
 use crate::clock;
 use crate::error::OpenError;
 use crate::file::LockByte;
-use crate::floor::Floor;
+use crate::floor::Floors;
 use crate::host;
-use crate::inspect::{SEALS, refuse_network};
+use crate::inspect::{SEALS, refuse_unfit};
 use crate::layout::{CORE_FINGERPRINT, FORMAT, Geometry, HeaderSnapshot, MAGIC};
 use crate::options::ArenaOptions;
 
@@ -82,19 +82,26 @@ pub(crate) fn create_by(
             let flags = access | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
             let fd = open(&temporary, flags, mode).map_err(io("create a file beside"))?;
             // Held until the file has its name: a sweeper sees that somebody is at work.
-            let locked = LockByte::DESTROY.try_lock(&fd);
-            if !locked.as_ref().is_ok_and(|held| *held) {
+            let temporary = Temporary(temporary);
+            let locked = LockByte::DESTROY
+                .try_lock(&fd)
+                .map_err(|source| OpenError::Io {
+                    path: path.into(),
+                    action: "lock a byte of a file beside",
+                    source,
+                })?;
+            if !locked {
                 // A sweeper came between; its unlink took the name.
                 return Ok(Some(Created::Lost));
             }
-            (fd, Some(Temporary(temporary)))
+            (fd, Some(temporary))
         }
     };
     let owner = fstat(&fd).map_err(io("look at"))?.st_uid;
-    let floor = floor_of(path, options, owner);
-    build(&fd, path, options, geometry, Some(&floor))?;
+    let floors = Floors::new(path, options, owner);
+    build(&fd, path, options, geometry, Some(&floors))?;
     let linked = match &temporary {
-        None => link(&fd, path),
+        None => link(fd.as_fd(), path),
         Some(Temporary(from)) => renameat2(
             AT_FDCWD,
             from,
@@ -139,33 +146,18 @@ pub(crate) fn create_anonymous(
     Ok(fd)
 }
 
-/// The floor that the arena at `path` keeps to.
-pub(crate) fn floor_of(path: &Path, options: &ArenaOptions, owner: u32) -> Floor {
-    Floor::new(
-        options
-            .floor_directory
-            .as_deref()
-            .unwrap_or(directory_of(path)),
-        owner,
-    )
-}
-
 /// Gives the file its length, its space, its mode and its header.
 fn build(
     fd: &OwnedFd,
     path: &Path,
     options: &ArenaOptions,
     geometry: Geometry,
-    floor: Option<&Floor>,
+    floors: Option<&Floors>,
 ) -> Result<(), OpenError> {
     let needed = geometry.len_bytes();
     let kind = fstatfs(fd).map_err(failed(path, "look at the file system of"))?;
-    refuse_network(path, kind.filesystem_type().0)?;
-    // Beyond this limit the system sends a signal instead of an error.
-    let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE).map_err(failed(path, "limit"))?;
-    if needed > limit {
-        return Err(OpenError::FileSizeLimit { needed, limit });
-    }
+    refuse_unfit(path, kind.filesystem_type().0)?;
+    refuse_beyond_limit(path, needed)?;
     let len = i64::try_from(needed).expect("a geometry is at most 2^46 and a little");
     match retry(|| posix_fallocate(fd, 0, len)) {
         Ok(()) => {}
@@ -194,11 +186,11 @@ fn build(
             action: "set the mode of",
             source,
         })?;
-    let lowest = match floor {
+    let lowest = match floors {
         None => 0,
-        Some(floor) => {
-            floor.ensure()?;
-            floor.read()?
+        Some(floors) => {
+            floors.ensure()?;
+            floors.read()?
         }
     };
     let created_us = clock::unix_us();
@@ -211,7 +203,7 @@ fn build(
         usable_bytes: geometry.usable_bytes,
         slots: geometry.slots.into(),
         regions: geometry.regions.into(),
-        boot_id: host::halves(host::boot_id()),
+        boot_id: host::halves(host::boot_id().map_err(OpenError::NoBootId)?),
         time_namespace: host::namespace("time"),
         created_us,
         fence_minimum: fence,
@@ -227,7 +219,17 @@ fn build(
         })
 }
 
-fn link(fd: &OwnedFd, path: &Path) -> nix::Result<()> {
+/// Compares with `RLIMIT_FSIZE`, beyond which the system sends a signal instead of an error.
+pub(crate) fn refuse_beyond_limit(path: &Path, needed: u64) -> Result<(), OpenError> {
+    let (limit, _) =
+        getrlimit(Resource::RLIMIT_FSIZE).map_err(failed(path, "ask the limit for"))?;
+    if needed > limit {
+        return Err(OpenError::FileSizeLimit { needed, limit });
+    }
+    Ok(())
+}
+
+pub(crate) fn link(fd: BorrowedFd<'_>, path: &Path) -> nix::Result<()> {
     let by_number = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let follow = AtFlags::AT_SYMLINK_FOLLOW;
     match linkat(AT_FDCWD, by_number.as_str(), AT_FDCWD, path, follow) {

@@ -1,26 +1,30 @@
 //! The end of a name: mark, floor, unlink, all under the old file's destroy byte.
 
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::fcntl::OFlag;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::sys::stat::fstat;
-use nix::unistd::{geteuid, unlink};
+use nix::unistd::{AccessFlags, faccessat, geteuid, unlink};
 
 use crate::arena::Arena;
-use crate::create::floor_of;
+use crate::attachment::undisturbed_by_fork;
+use crate::create::directory_of;
 use crate::error::{DestroyError, OpenError};
-use crate::file::{FileKey, LockByte};
-use crate::floor::Floor;
+use crate::file::{AnchorPage, FileKey, LockByte, reopen};
+use crate::floor::Floors;
+use crate::host;
 use crate::inspect::{open_file, read_header};
 use crate::layout::{Header, MAGIC, PAGE};
 use crate::map::Mapping;
 use crate::options::ArenaOptions;
 
 pub(crate) fn destroy(arena: &Arena) -> Result<(), DestroyError> {
-    let (Some(path), Some(floor)) = (arena.path(), arena.floor()) else {
+    let (Some(path), Some(floors)) = (arena.path(), arena.floors()) else {
         return Err(DestroyError::Unnamed);
     };
     let (found, euid) = (arena.owner(), geteuid());
@@ -31,16 +35,23 @@ pub(crate) fn destroy(arena: &Arena) -> Result<(), DestroyError> {
         });
     }
     let io = |action| move |source| DestroyError::Io { action, source };
-    let fd = arena
-        .file()
-        .open_again()
-        .map_err(io("open the arena's file again"))?;
-    if !take_byte(&fd, arena.busy_timeout()).map_err(io("lock a byte of the arena"))? {
+    let byte = take_byte(|| arena.file().open_again(), arena.busy_timeout())
+        .map_err(io("lock a byte of the arena"))?;
+    if byte.is_none() {
         return Err(DestroyError::Busy);
     }
+    // What can be refused is refused before anything is changed: a name that is marked as gone and
+    // cannot be removed is of no use to anybody.
+    floors
+        .ensure()
+        .map_err(|error| DestroyError::Floor(Box::new(error)))?;
+    let may = AccessFlags::W_OK | AccessFlags::X_OK;
+    faccessat(AT_FDCWD, directory_of(path), may, AtFlags::AT_EACCESS)
+        .map_err(|error| DestroyError::Directory(error.into()))?;
     let header = arena.header();
-    finish_held(&fd, path, floor, &header.gone, &header.fences_below)
-        .map_err(|error| DestroyError::Floor(Box::new(error)))
+    mark_and_raise(floors, &header.gone, &header.fences_below)
+        .map_err(|error| DestroyError::Floor(Box::new(error)))?;
+    remove(path, arena.file().key()).map_err(io("remove the arena's name"))
 }
 
 /// Finishes what a destroyer left, or removes an arena of an earlier boot, so that the name is
@@ -57,64 +68,82 @@ pub(crate) fn finish(options: &ArenaOptions, path: &Path) -> Result<(), OpenErro
         Err(OpenError::NotFound { .. }) => return Ok(()),
         other => other?,
     };
-    if !take_byte(&fd, options.busy_timeout).map_err(io("lock a byte of"))? {
+    let again = || reopen(&fd, OFlag::O_RDWR);
+    let byte = take_byte(again, options.busy_timeout).map_err(io("lock a byte of"))?;
+    if byte.is_none() {
         return Err(OpenError::Destroying { path: path.into() });
     }
     // Looked at again under the byte: nothing is removed that may be in use.
     let header = read_header(&fd, path)?;
     let meta = fstat(&fd).map_err(|error| io("look at")(error.into()))?;
-    let old_boot = crate::host::whole(header.boot_id) != crate::host::boot_id();
     let long_enough = u64::try_from(meta.st_size).is_ok_and(|len| len >= PAGE);
-    if header.magic != MAGIC || !long_enough || (header.gone == 0 && !old_boot) {
+    if header.magic != MAGIC || !long_enough {
         return Ok(());
     }
-    let mapping = Mapping::writable(std::os::fd::AsFd::as_fd(&fd), PAGE).map_err(io("map"))?;
+    if header.gone == 0 {
+        let expected = host::boot_id().map_err(OpenError::NoBootId)?;
+        let found = host::whole(header.boot_id);
+        if found == expected {
+            return Ok(());
+        }
+        // Two views of one machine may disagree about the boot's id, so the kernel is asked: no
+        // byte of a slot is held, and none can be taken from here on.
+        if !LockByte::try_lock_all_slots(&fd).map_err(io("lock the bytes of"))? {
+            return Err(OpenError::OtherBoot {
+                path: path.into(),
+                found,
+                expected,
+            });
+        }
+    }
+    let mapping = Mapping::writable(fd.as_fd(), PAGE).map_err(io("map"))?;
     let header: &Header = mapping.at(0).expect("a page holds the header");
-    let floor = floor_of(path, options, meta.st_uid);
-    finish_held(&fd, path, &floor, &header.gone, &header.fences_below)
+    let floors = Floors::new(path, options, meta.st_uid);
+    mark_and_raise(&floors, &header.gone, &header.fences_below)?;
+    let key = FileKey::of(&fd).map_err(io("look at"))?;
+    remove(path, key).map_err(io("remove"))
 }
 
-/// The three steps, each of which may be repeated: `fd`'s description holds the destroy byte.
-fn finish_held(
-    fd: &OwnedFd,
-    path: &Path,
-    floor: &Floor,
+/// The first two of three steps, each of which may be repeated by whoever holds the destroy byte.
+fn mark_and_raise(
+    floors: &Floors,
     gone: &AtomicU64,
     fences_below: &AtomicU64,
 ) -> Result<(), OpenError> {
     // EDGE gone, release half: SeqCst, because either a fence that is being given out was noted
     // before the load below, or its maker sees this mark.
     gone.store(1, Ordering::SeqCst);
-    floor.raise(fences_below.load(Ordering::SeqCst))?;
-    let io = |action| {
-        move |source| OpenError::Io {
-            path: path.into(),
-            action,
-            source,
-        }
-    };
-    let ours = FileKey::of(fd).map_err(io("look at"))?;
-    if !FileKey::at(path).is_ok_and(|key| key == ours) {
+    floors.raise(fences_below.load(Ordering::SeqCst))
+}
+
+/// The third: removes the name if it still leads to the file.
+fn remove(path: &Path, key: FileKey) -> io::Result<()> {
+    if !FileKey::at(path).is_ok_and(|found| found == key) {
         return Ok(());
     }
     match unlink(path) {
-        Ok(()) | Err(nix::Error::ENOENT) => Ok(()),
-        Err(error) => Err(io("remove")(error.into())),
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Takes the destroy byte, waiting for at most `timeout` in growing steps: who holds it is between
-/// two steps of the above, or stopped there.
-fn take_byte(fd: &OwnedFd, timeout: Duration) -> std::io::Result<bool> {
+/// two steps of the above, or stopped there. Held as a slot's byte is, so that no child keeps it.
+fn take_byte(
+    open: impl Fn() -> io::Result<OwnedFd>,
+    timeout: Duration,
+) -> io::Result<Option<AnchorPage>> {
     let start = Instant::now();
     let mut pause = Duration::from_micros(100);
     loop {
-        if LockByte::DESTROY.try_lock(fd)? {
-            return Ok(true);
-        }
+        let held = undisturbed_by_fork(|| {
+            let fd = open()?;
+            let free = LockByte::DESTROY.try_lock(&fd)?;
+            free.then(|| AnchorPage::keep(fd)).transpose()
+        })?;
         let left = timeout.saturating_sub(start.elapsed());
-        if left.is_zero() {
-            return Ok(false);
+        if held.is_some() || left.is_zero() {
+            return Ok(held);
         }
         std::thread::sleep(pause.min(left));
         pause = (pause * 2).min(Duration::from_millis(50));

@@ -61,11 +61,11 @@ pub enum OpenError {
         /// What the options allow.
         allowed: u32,
     },
-    /// The file is on a network or user-space file system, where shared memory and locks are not
-    /// what they are here. Choose a local directory.
-    #[error("{}: found a file system of type {found:#x} (network or user space), expected a local \
-        one", path.display())]
-    NetworkFileSystem {
+    /// The file is on a network, user-space or stacked file system, where shared memory and locks are
+    /// not what they are here. Choose a local directory, such as one on a tmpfs.
+    #[error("{}: found a file system of type {found:#x} (network, user space or overlay), expected \
+        a local one, such as a tmpfs", path.display())]
+    FileSystem {
         /// The file or directory.
         path: PathBuf,
         /// The file system's magic number.
@@ -107,10 +107,10 @@ pub enum OpenError {
         /// What it should be.
         expected: u64,
     },
-    /// The arena was made before the machine last started; nobody who used it is alive.
-    /// [`Arena::open`](crate::Arena::open) replaces it.
+    /// The arena was made in another boot. [`Arena::open`](crate::Arena::open) replaces it, unless
+    /// a process is attached to it: then two views of one machine disagree about the boot's id.
     #[error("{}: found boot {found:032x}, expected {expected:032x}: the arena is from before the \
-        last start", path.display())]
+        last start, or from a container that shows another boot id", path.display())]
     OtherBoot {
         /// The file.
         path: PathBuf,
@@ -119,6 +119,9 @@ pub enum OpenError {
         /// This boot.
         expected: u128,
     },
+    /// The id of this boot cannot be read (/proc/sys/kernel/random/boot_id). Mount /proc.
+    #[error("the id of this boot cannot be read from /proc/sys/kernel/random/boot_id")]
+    NoBootId(#[source] io::Error),
     /// The arena's clock is another one: its deadlines mean nothing here. Run both in one time
     /// namespace.
     #[error("{}: found time namespace {found}, expected {expected}: deadlines of one mean nothing \
@@ -220,6 +223,10 @@ pub enum JoinError {
         /// How many there are.
         slots: u16,
     },
+    /// The file system gives up a lock with its descriptor though a mapping keeps the file, as
+    /// stacked ones do. Choose another directory: a tmpfs.
+    #[error("the file system does not keep a lock for a mapping; use another, such as a tmpfs")]
+    LockNotKept,
     /// The descriptor of the arena was closed and its file cannot be opened again.
     #[error("the arena's file cannot be opened again")]
     NoDescriptor,
@@ -282,6 +289,12 @@ pub enum CarveError {
         /// How many there are.
         regions: u32,
     },
+    /// An entry of the table says what cannot be, so it is not known what is free. Destroy the arena.
+    #[error("{refused} damaged entries: it is not known what is free")]
+    Damaged {
+        /// How many.
+        refused: u64,
+    },
     /// The lock for carving could not be had.
     #[error("cannot lock the table of regions")]
     Lock(#[from] crate::lock::LockError),
@@ -305,9 +318,12 @@ pub enum DestroyError {
     /// Another process is destroying the arena and does not go on.
     #[error("being destroyed by a process that does not go on")]
     Busy,
-    /// The floor of fences could not be raised; the arena is marked as gone, its name still there.
-    #[error("cannot finish: the arena is gone, its name remains")]
+    /// The floor of fences cannot be raised. Nothing was changed.
+    #[error("cannot raise the floor of fences")]
     Floor(#[source] Box<OpenError>),
+    /// The directory does not let its entries be removed. Nothing was changed.
+    #[error("cannot remove names from the directory")]
+    Directory(#[source] io::Error),
     /// The system refused something.
     #[error("cannot {action}")]
     Io {

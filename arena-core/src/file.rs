@@ -9,17 +9,18 @@
     page that keeps a lock alive is mapped here"
 )]
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::libc;
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
-use nix::sys::stat::{Mode, fstat, stat};
+use nix::sys::stat::{Mode, fstat, lstat};
+use nix::unistd::{Whence, lseek};
 
 /// Which file it is, whatever its name: device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl FileKey {
     }
 
     pub(crate) fn at(path: &Path) -> io::Result<FileKey> {
-        let meta = stat(path)?;
+        let meta = lstat(path)?;
         Ok(FileKey {
             device: meta.st_dev,
             inode: meta.st_ino,
@@ -46,24 +47,34 @@ impl FileKey {
     }
 }
 
-/// The arena's file: a descriptor that somebody else may close (a daemon that closes them all),
-/// and how to open it again.
+/// The arena's file: a descriptor whose number others may close and give to another file (a daemon
+/// that closes all it finds), and how to open the file again.
+///
+/// The description behind it is this handle's own (and its children's), and is known by its file
+/// offset, a number that no other description of the file has. The number itself is never
+/// believed: every use duplicates it and looks at the duplicate.
 #[derive(Debug)]
 pub(crate) struct ArenaFile {
-    fd: AtomicI32,
+    number: i32,
+    mark: i64,
     key: FileKey,
     path: Option<PathBuf>,
     access: OFlag,
 }
 
 impl ArenaFile {
-    /// Takes `fd`; `path` is the name it can be opened again by.
+    /// Takes `fd`, whose description must be nobody else's; `path`, absolute, is the name it can be
+    /// opened again by.
     pub(crate) fn new(fd: OwnedFd, path: Option<PathBuf>, access: OFlag) -> io::Result<ArenaFile> {
+        /// Within what every file system takes for an offset.
+        const MARKS: u64 = 1 << 40;
         let key = FileKey::of(&fd)?;
-        // The name may be relative, and the working directory may change.
-        let path = path.map(std::path::absolute).transpose()?;
+        let random = RandomState::new().hash_one(key.inode);
+        let mark = i64::try_from(1 + random % MARKS).expect("it is small");
+        lseek(&fd, mark, Whence::SeekSet)?;
         Ok(ArenaFile {
-            fd: AtomicI32::new(fd.into_raw_fd()),
+            number: fd.into_raw_fd(),
+            mark,
             key,
             path,
             access,
@@ -78,45 +89,38 @@ impl ArenaFile {
         self.path.as_deref()
     }
 
-    /// The descriptor, after a look that the number still leads to the file; opened again by name
-    /// where it does not.
-    pub(crate) fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
-        // Relaxed: a number, checked below.
-        if let Some(fd) = self.checked(self.fd.load(Ordering::Relaxed)) {
-            return Ok(fd);
+    /// A duplicate of the descriptor; opened anew by name where the number no longer leads to it.
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        match self.duplicate() {
+            Some(fd) => Ok(fd),
+            None => self.open_named(),
         }
-        let fresh = self.open_named()?;
-        let number = fresh.into_raw_fd();
-        // Relaxed: as above. The old number is somebody else's by now, and is not closed; what
-        // another thread opened meanwhile is left to the process's end.
-        self.fd.store(number, Ordering::Relaxed);
-        self.checked(number).ok_or_else(not_found)
     }
 
-    fn checked(&self, number: i32) -> Option<BorrowedFd<'_>> {
-        if number < 0 {
-            return None;
-        }
-        // SAFETY: a number that is open or not: if not, the look below says so and it goes no
-        // further; if another file's, likewise.
-        let fd = unsafe { BorrowedFd::borrow_raw(number) };
-        FileKey::of(fd)
-            .is_ok_and(|key| key == self.key)
-            .then_some(fd)
+    fn duplicate(&self) -> Option<OwnedFd> {
+        // SAFETY: a number that is open or not. If not, duplicating fails; if another file's, the
+        // look at the duplicate says so.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.number) }
+            .try_clone_to_owned()
+            .ok()?;
+        self.is_ours(&fd).then_some(fd)
+    }
+
+    /// Whether a descriptor leads to this file.
+    pub(crate) fn is(&self, fd: impl AsFd) -> bool {
+        FileKey::of(fd).is_ok_and(|key| key == self.key)
+    }
+
+    fn is_ours(&self, fd: impl AsFd) -> bool {
+        self.is(&fd) && lseek(fd, 0, Whence::SeekCur).is_ok_and(|at| at == self.mark)
     }
 
     /// A descriptor with a description of its own.
     pub(crate) fn open_again(&self) -> io::Result<OwnedFd> {
-        if let Ok(fd) = self.descriptor() {
-            let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
-            let flags = self.access | OFlag::O_CLOEXEC;
-            if let Ok(fresh) = open(link.as_str(), flags, Mode::empty())
-                && FileKey::of(&fresh)? == self.key
-            {
-                return Ok(fresh);
-            }
+        match self.duplicate() {
+            Some(fd) => reopen(&fd, self.access).or_else(|_| self.open_named()),
+            None => self.open_named(),
         }
-        self.open_named()
     }
 
     fn open_named(&self) -> io::Result<OwnedFd> {
@@ -131,17 +135,29 @@ impl ArenaFile {
     }
 }
 
+/// Opens the file behind a descriptor anew, whatever its name.
+pub(crate) fn reopen(fd: &OwnedFd, access: OFlag) -> io::Result<OwnedFd> {
+    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let fresh = open(link.as_str(), access | OFlag::O_CLOEXEC, Mode::empty())?;
+    if FileKey::of(&fresh)? == FileKey::of(fd)? {
+        Ok(fresh)
+    } else {
+        Err(not_found())
+    }
+}
+
 fn not_found() -> io::Error {
     io::Error::from(io::ErrorKind::NotFound)
 }
 
 impl Drop for ArenaFile {
     fn drop(&mut self) {
-        let number = *self.fd.get_mut();
-        if self.checked(number).is_some() {
-            // SAFETY: the number still leads to the arena's file, so it is the descriptor that
-            // `new` or `descriptor` took.
-            drop(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(number) });
+        // SAFETY: as in `duplicate`: the look comes before anything is done.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.number) };
+        if self.is_ours(fd) {
+            // SAFETY: the number leads to the description that `new` took, so it is that
+            // descriptor, which nobody else was given.
+            drop(unsafe { OwnedFd::from_raw_fd(self.number) });
         }
     }
 }
@@ -168,13 +184,20 @@ impl LockByte {
         }
     }
 
+    /// Whether another description than `fd`'s holds any slot's byte, as seen by a writer: takes
+    /// them all if not.
+    pub(crate) fn try_lock_all_slots(fd: impl AsFd) -> io::Result<bool> {
+        let first = LockByte::of_slot(0);
+        let all = libc::flock {
+            l_len: i64::from(crate::MAX_SLOTS),
+            ..first.flock(libc::F_WRLCK)
+        };
+        try_lock(fd, &all)
+    }
+
     /// Takes the byte for `fd`'s description, if it is free. Never waits.
     pub(crate) fn try_lock(self, fd: impl AsFd) -> io::Result<bool> {
-        match fcntl(fd, FcntlArg::F_OFD_SETLK(&self.flock(libc::F_WRLCK))) {
-            Ok(_) => Ok(true),
-            Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        try_lock(fd, &self.flock(libc::F_WRLCK))
     }
 
     pub(crate) fn unlock(self, fd: impl AsFd) -> io::Result<()> {
@@ -187,6 +210,14 @@ impl LockByte {
         let mut found = self.flock(libc::F_RDLCK);
         fcntl(fd, FcntlArg::F_OFD_GETLK(&mut found))?;
         Ok(i32::from(found.l_type) != libc::F_UNLCK)
+    }
+}
+
+fn try_lock(fd: impl AsFd, lock: &libc::flock) -> io::Result<bool> {
+    match fcntl(fd, FcntlArg::F_OFD_SETLK(lock)) {
+        Ok(_) => Ok(true),
+        Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -267,18 +298,20 @@ mod tests {
     }
 
     #[test]
-    fn descriptor_that_was_closed_and_reused_is_not_taken_for_the_arenas() {
-        let (_named, file) = file();
-        let number = file.descriptor().unwrap().as_raw_fd();
-        let other = std::fs::File::open("/dev/null").unwrap();
-        // SAFETY: replaces a descriptor that only `file` uses.
-        assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
-        let again = file.descriptor().unwrap().as_raw_fd();
-        assert_ne!(again, number);
+    fn number_that_was_closed_and_reused_is_not_taken_for_the_arenas() {
+        let (named, file) = file();
+        let other = named.reopen().unwrap();
+        // SAFETY: replaces a descriptor that only `file` uses, by another one of the same file.
+        let replaced = unsafe { libc::dup2(other.as_raw_fd(), file.number) };
+        assert_eq!(replaced, file.number);
+        let number = file.number;
+        assert!(file.duplicate().is_none());
+        assert_eq!(FileKey::of(file.descriptor().unwrap()).unwrap(), file.key());
+        assert_eq!(FileKey::of(file.open_again().unwrap()).unwrap(), file.key());
         drop(file);
         // SAFETY: only asks about the number.
         let kept = unsafe { libc::fcntl(number, libc::F_GETFD) };
-        assert_ne!(kept, -1, "the descriptor of another file was closed");
+        assert_ne!(kept, -1, "a descriptor of somebody else's was closed");
         // SAFETY: closes the duplicate made above.
         unsafe { libc::close(number) };
     }

@@ -5,19 +5,24 @@
 //! grow for the life of a name, and not of a file. One floor serves all names of a user in a
 //! directory: a floor higher than needed does no harm.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, posix_fallocate};
 use nix::sys::stat::Mode;
+use nix::unistd::geteuid;
 
 use crate::clock;
+use crate::create::{directory_of, link, refuse_beyond_limit};
 use crate::error::OpenError;
 use crate::layout::PAGE;
 use crate::map::Mapping;
+use crate::options::ArenaOptions;
 
 /// The largest fence: 53 bits, safe in JSON and in a signed SQL integer.
 pub const MAX_FENCE: u64 = (1 << 53) - 1;
@@ -29,48 +34,84 @@ const MAGIC: u64 = u64::from_le_bytes(*b"ARENAFLO");
 /// damaged word, and must not become every later arena's.
 const AHEAD: u64 = 1 << 50;
 
-#[derive(Debug, Clone)]
-pub(crate) struct Floor {
+/// The floors that an arena keeps to: in its directory, and where the options say besides; its
+/// owner's, and root's, who may have destroyed an arena of this name whoever owned it.
+#[derive(Debug)]
+pub(crate) struct Floors {
+    read: Vec<Floor>,
+    raised: Vec<Floor>,
+}
+
+impl Floors {
+    pub(crate) fn new(path: &Path, options: &ArenaOptions, owner: u32) -> Floors {
+        let own = directory_of(path);
+        let directories = std::iter::once(own).chain(options.floor_directory.as_deref());
+        let (mut read, mut raised) = (Vec::new(), Vec::new());
+        let euid = geteuid().as_raw();
+        for directory in directories {
+            let of = |owner| Floor::new(directory, owner);
+            read.extend([of(owner), of(0)]);
+            raised.push(of(owner));
+            if euid != owner {
+                raised.push(of(euid));
+            }
+        }
+        Floors { read, raised }
+    }
+
+    /// The highest of the floors; 0 when there is none yet.
+    pub(crate) fn read(&self) -> Result<u64, OpenError> {
+        self.read
+            .iter()
+            .try_fold(0, |highest, floor| Ok(highest.max(floor.read()?)))
+    }
+
+    /// Makes sure that there are files, so that raising them later needs no space, and that they are
+    /// what they should be.
+    pub(crate) fn ensure(&self) -> Result<(), OpenError> {
+        self.raised
+            .iter()
+            .try_for_each(|floor| floor.map().map(drop))
+    }
+
+    /// Raises the floors to `to`; never lowers one. Whoever sees the arena's name free afterwards
+    /// reads at least `to`.
+    pub(crate) fn raise(&self, to: u64) -> Result<(), OpenError> {
+        self.raised.iter().try_for_each(|floor| floor.raise(to))
+    }
+}
+
+#[derive(Debug)]
+struct Floor {
     path: PathBuf,
     owner: u32,
 }
 
 impl Floor {
     /// The floor of the arenas of `owner` in `directory`.
-    pub(crate) fn new(directory: &Path, owner: u32) -> Floor {
-        Floor {
-            path: directory.join(format!("arena-floor.{owner}")),
-            owner,
-        }
+    fn new(directory: &Path, owner: u32) -> Floor {
+        let path = directory.join(format!("arena-floor.{owner}"));
+        Floor { path, owner }
     }
 
-    /// The floor; 0 when there is none yet.
-    pub(crate) fn read(&self) -> Result<u64, OpenError> {
+    fn read(&self) -> Result<u64, OpenError> {
         let file = match self.open(OFlag::O_RDONLY) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             Err(error) => return Err(self.failed("open", error)),
         };
+        self.check_file(&file)?;
         let mut words = [0u64; 2];
         let bytes = bytemuck::bytes_of_mut(&mut words);
         match std::os::unix::fs::FileExt::read_exact_at(&file, bytes, 0) {
-            Ok(()) => {}
+            Ok(()) => self.check_words(words[0], words[1]),
             // A file whose maker was killed before it had a length.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
-            Err(error) => return Err(self.failed("read", error)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+            Err(error) => Err(self.failed("read", error)),
         }
-        self.check(&file, words[0], words[1])?;
-        Ok(words[1])
     }
 
-    /// Makes sure that there is a file, so that raising it later needs no space.
-    pub(crate) fn ensure(&self) -> Result<(), OpenError> {
-        self.map().map(drop)
-    }
-
-    /// Raises the floor to `to`; never lowers it. Whoever sees the arena's name free afterwards
-    /// reads at least `to`.
-    pub(crate) fn raise(&self, to: u64) -> Result<(), OpenError> {
+    fn raise(&self, to: u64) -> Result<(), OpenError> {
         let (file, words) = self.map()?;
         let to = to
             .min(clock::unix_us().saturating_add(AHEAD))
@@ -83,56 +124,88 @@ impl Floor {
     }
 
     fn map(&self) -> Result<(File, Mapping), OpenError> {
-        let file = self
-            .open(OFlag::O_RDWR)
-            .or_else(|error| match error.kind() {
-                io::ErrorKind::NotFound => self.open(OFlag::O_RDWR | OFlag::O_CREAT),
-                _ => Err(error),
-            })
-            .map_err(|error| self.failed("open", error))?;
+        let file = match self.open(OFlag::O_RDWR) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.make()?;
+                self.open(OFlag::O_RDWR)
+            }
+            other => other,
+        };
+        let file = file.map_err(|error| self.failed("open", error))?;
+        // Nothing of the file is changed, and its owner and mode never, before it is known to be one
+        // of ours: who may write to the directory can put anything there.
+        self.check_file(&file)?;
         let meta = file
             .metadata()
             .map_err(|error| self.failed("look at", error))?;
         if meta.len() < PAGE {
-            posix_fallocate(&file, 0, i64::try_from(PAGE).expect("a page is small"))
-                .map_err(|error| self.failed("allocate a page for", error.into()))?;
+            self.allocate(&file)?;
         }
-        if meta.uid() != self.owner && nix::unistd::geteuid().is_root() {
-            std::os::unix::fs::fchown(&file, Some(self.owner), None)
-                .map_err(|error| self.failed("give away", error))?;
-        }
-        if meta.mode() & 0o777 != 0o644 {
-            // Whatever the umask: who shares an arena must be able to read its floor.
-            let mode = std::fs::Permissions::from_mode(0o644);
-            file.set_permissions(mode)
-                .map_err(|error| self.failed("set the mode of", error))?;
-        }
-        let words = Mapping::writable(std::os::fd::AsFd::as_fd(&file), PAGE)
-            .map_err(|error| self.failed("map", error))?;
+        let words =
+            Mapping::writable(file.as_fd(), PAGE).map_err(|error| self.failed("map", error))?;
         let magic: &AtomicU64 = words.at(0).expect("the file has a page");
         // Relaxed: 0 or MAGIC, whoever stores it; the file's one other word stands for itself.
         let (Ok(found) | Err(found)) =
             magic.compare_exchange(0, MAGIC, Ordering::Relaxed, Ordering::Relaxed);
         let floor: &AtomicU64 = words.at(8).expect("the file has a page");
         // EDGE floor, acquire half.
-        self.check(&file, found, floor.load(Ordering::Acquire))?;
+        self.check_words(found, floor.load(Ordering::Acquire))?;
         Ok((file, words))
+    }
+
+    /// Makes the file, whole before it has its name where that can be had.
+    fn make(&self) -> Result<(), OpenError> {
+        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+        let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC;
+        let unnamed = open(directory_of(&self.path), flags | OFlag::O_TMPFILE, mode);
+        if let Ok(fd) = unnamed {
+            let file = File::from(fd);
+            self.dress(&file)?;
+            if matches!(link(file.as_fd(), &self.path), Ok(()) | Err(Errno::EEXIST)) {
+                return Ok(());
+            }
+        }
+        let exclusive = flags | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
+        match open(&self.path, exclusive, mode) {
+            Ok(fd) => self.dress(&File::from(fd)),
+            Err(Errno::EEXIST) => Ok(()),
+            Err(error) => Err(self.failed("create", error.into())),
+        }
+    }
+
+    /// Gives a file that this call made its owner, its mode and its space.
+    fn dress(&self, file: &File) -> Result<(), OpenError> {
+        if geteuid().as_raw() != self.owner && geteuid().is_root() {
+            fchown(file, Some(self.owner), None)
+                .map_err(|error| self.failed("give away", error))?;
+        }
+        // Whatever the umask: who shares an arena must be able to read its floor.
+        file.set_permissions(Permissions::from_mode(0o644))
+            .map_err(|error| self.failed("set the mode of", error))?;
+        self.allocate(file)
+    }
+
+    fn allocate(&self, file: &File) -> Result<(), OpenError> {
+        refuse_beyond_limit(&self.path, PAGE)?;
+        posix_fallocate(file, 0, i64::try_from(PAGE).expect("a page is small"))
+            .map_err(|error| self.failed("allocate a page for", error.into()))
     }
 
     fn open(&self, flags: OFlag) -> io::Result<File> {
         let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-        Ok(open(&self.path, flags, Mode::from_bits_truncate(0o644)).map(File::from)?)
+        Ok(open(&self.path, flags, Mode::empty()).map(File::from)?)
     }
 
-    fn check(&self, file: &File, magic: u64, floor: u64) -> Result<(), OpenError> {
+    fn check_file(&self, file: &File) -> Result<(), OpenError> {
         let path = || self.path.clone();
         let meta = file
             .metadata()
             .map_err(|error| self.failed("look at", error))?;
-        if !meta.is_file() {
+        if !meta.is_file() || meta.nlink() != 1 {
+            let found = "something else, or a file with other names";
             return Err(OpenError::NotRegular {
                 path: path(),
-                found: "not a regular file",
+                found,
             });
         }
         if meta.uid() != self.owner && meta.uid() != 0 {
@@ -151,19 +224,21 @@ impl Floor {
                 allowed: 0,
             });
         }
-        if magic != MAGIC && magic != 0 {
-            return Err(OpenError::Floor {
-                path: path(),
-                found: magic,
-            });
-        }
-        if floor > MAX_FENCE {
-            return Err(OpenError::Floor {
-                path: path(),
-                found: floor,
-            });
-        }
         Ok(())
+    }
+
+    fn check_words(&self, magic: u64, floor: u64) -> Result<u64, OpenError> {
+        let wrong = if magic != MAGIC && magic != 0 {
+            magic
+        } else if floor > MAX_FENCE {
+            floor
+        } else {
+            return Ok(floor);
+        };
+        Err(OpenError::Floor {
+            path: self.path.clone(),
+            found: wrong,
+        })
     }
 
     fn failed(&self, action: &'static str, source: io::Error) -> OpenError {
@@ -181,7 +256,7 @@ mod tests {
 
     fn floor() -> (tempfile::TempDir, Floor) {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let floor = Floor::new(directory.path(), nix::unistd::geteuid().as_raw());
+        let floor = Floor::new(directory.path(), geteuid().as_raw());
         (directory, floor)
     }
 
@@ -189,7 +264,7 @@ mod tests {
     fn floor_is_zero_at_first_and_then_never_falls() {
         let (_directory, floor) = floor();
         assert_eq!(floor.read().unwrap(), 0);
-        floor.ensure().unwrap();
+        floor.map().unwrap();
         assert_eq!(floor.read().unwrap(), 0);
         floor.raise(7_000).unwrap();
         floor.raise(6_000).unwrap();
@@ -221,5 +296,25 @@ mod tests {
                 ..
             })
         ));
+    }
+
+    #[test]
+    fn squatted_floor_is_refused_and_neither_given_away_nor_changed() {
+        let (directory, floor) = floor();
+        let other = directory.path().join("other");
+        std::fs::write(&other, b"a secret").unwrap();
+        std::fs::set_permissions(&other, Permissions::from_mode(0o600)).unwrap();
+        std::fs::hard_link(&other, &floor.path).unwrap();
+        for refused in [floor.raise(9), floor.read().map(drop)] {
+            assert!(
+                matches!(refused, Err(OpenError::NotRegular { .. })),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(std::fs::read(&other).unwrap(), b"a secret");
+        assert_eq!(std::fs::metadata(&other).unwrap().mode() & 0o777, 0o600);
+        std::fs::remove_file(&floor.path).unwrap();
+        nix::unistd::mkfifo(&floor.path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        assert!(matches!(floor.raise(9), Err(OpenError::NotRegular { .. })));
     }
 }

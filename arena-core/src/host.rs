@@ -1,13 +1,17 @@
 //! Who and where this process is: boot, namespaces, the kernel's identity of a process.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
-/// This boot's id; 0 when /proc is missing.
-pub(crate) fn boot_id() -> u128 {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+/// This boot's id, never 0.
+pub(crate) fn boot_id() -> io::Result<u128> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    u128::from_str_radix(&digits, 16).unwrap_or(0)
+    match u128::from_str_radix(&digits, 16) {
+        Ok(id) if id != 0 => Ok(id),
+        _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
+    }
 }
 
 /// A boot id as the two words that are stored.
@@ -25,12 +29,25 @@ pub(crate) fn namespace(kind: &str) -> u64 {
     fs::metadata(format!("/proc/self/ns/{kind}")).map_or(0, |meta| meta.ino())
 }
 
-/// Field 22 of /proc/PID/stat: clock ticks from boot to the start; `None` when it cannot be read.
-///
-/// The command's name, in parentheses, may itself hold spaces and parentheses.
+/// When a process of this PID namespace started, in clock ticks since boot; `None` when it cannot
+/// be read, or /proc shows another PID namespace.
 #[must_use]
 pub fn start_ticks(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let own = fs::read_link("/proc/self").ok()?;
+    if own.as_os_str() != std::process::id().to_string().as_str() {
+        return None;
+    }
+    start_in(&format!("/proc/{pid}/stat"))
+}
+
+/// When this process started; `None` without /proc.
+pub(crate) fn own_start_ticks() -> Option<u64> {
+    start_in("/proc/self/stat")
+}
+
+/// Field 22. The command's name, in parentheses, may itself hold spaces and parentheses.
+fn start_in(path: &str) -> Option<u64> {
+    let stat = fs::read_to_string(path).ok()?;
     let after_name = &stat[stat.rfind(')')? + 1..];
     // The field after the name is number 3.
     after_name
@@ -61,14 +78,14 @@ mod tests {
 
     #[test]
     fn boot_id_survives_being_stored_as_two_words() {
-        let id = boot_id();
-        assert_ne!(id, 0);
+        let id = boot_id().unwrap();
         assert_eq!(whole(halves(id)), id);
     }
 
     #[test]
     fn start_time_of_this_process_is_known_and_of_none_is_not() {
         assert!(start_ticks(std::process::id()).is_some_and(|ticks| ticks > 0));
+        assert_eq!(start_ticks(std::process::id()), own_start_ticks());
         assert_eq!(start_ticks(u32::MAX), None);
     }
 }

@@ -16,9 +16,9 @@ use crate::host;
 use crate::layout::{CORE_FINGERPRINT, FORMAT, Geometry, HeaderSnapshot, MAGIC};
 use crate::options::ArenaOptions;
 
-/// File systems that are shared between machines or served by a process: neither memory nor locks
-/// are there what they are on this machine's own.
-const NETWORK: [i64; 14] = [
+/// File systems that are shared between machines, served by a process or stacked on another:
+/// neither memory nor locks are there what they are on this machine's own.
+const UNFIT: [i64; 15] = [
     0x6969,      // NFS
     0x517b,      // SMB
     0xff53_4d42, // CIFS
@@ -33,11 +33,12 @@ const NETWORK: [i64; 14] = [
     0x0116_1970, // GFS2
     0x0bd0_0bd0, // Lustre
     0x786f_4256, // VirtualBox shared folder
+    0x794c_7630, // overlayfs: a mapping does not keep a lock
 ];
 
-pub(crate) fn refuse_network(path: &Path, kind: i64) -> Result<(), OpenError> {
-    if NETWORK.contains(&kind) {
-        return Err(OpenError::NetworkFileSystem {
+pub(crate) fn refuse_unfit(path: &Path, kind: i64) -> Result<(), OpenError> {
+    if UNFIT.contains(&kind) {
+        return Err(OpenError::FileSystem {
             path: path.into(),
             found: kind,
         });
@@ -99,9 +100,10 @@ fn regular(path: &Path, meta: &FileStat) -> Result<(), OpenError> {
 /// Checks the file in the order in which a mistake is best explained, without mapping it.
 pub(crate) fn inspect(
     fd: &OwnedFd,
-    path: &Path,
+    name: Option<&Path>,
     options: &ArenaOptions,
 ) -> Result<Inspected, OpenError> {
+    let path = name.unwrap_or(Path::new("descriptor"));
     let io = |action| {
         let path = PathBuf::from(path);
         move |error: nix::Error| OpenError::Io {
@@ -132,7 +134,11 @@ pub(crate) fn inspect(
         .map_err(io("look at the file system of"))?
         .filesystem_type()
         .0;
-    refuse_network(path, kind)?;
+    refuse_unfit(path, kind)?;
+    if meta.st_nlink == 0 && name.is_some() {
+        // Removed since it was opened.
+        return Err(OpenError::NotFound { path: path.into() });
+    }
     if meta.st_nlink == 0 {
         let seals = fcntl(fd, FcntlArg::F_GET_SEALS).map_err(io("read the seals of"))?;
         let seals = SealFlag::from_bits_truncate(seals);
@@ -231,7 +237,8 @@ fn check(header: &HeaderSnapshot, len: u64, path: &Path) -> Result<Geometry, Ope
         header.reserved.iter().fold(0, |sum, word| sum | word),
         0,
     )?;
-    let (found, expected) = (host::whole(header.boot_id), host::boot_id());
+    let expected = host::boot_id().map_err(OpenError::NoBootId)?;
+    let found = host::whole(header.boot_id);
     if found != expected {
         return Err(OpenError::OtherBoot {
             path: path.into(),
@@ -272,16 +279,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn network_file_systems_are_refused_and_local_ones_are_not() {
+    fn network_and_stacked_file_systems_are_refused_and_local_ones_are_not() {
         let path = Path::new("/x");
-        for kind in [0x6969, 0x6573_5546, 0xff53_4d42, 0x0102_1997] {
-            let refused = refuse_network(path, kind);
-            assert!(
-                matches!(refused, Err(OpenError::NetworkFileSystem { found, .. }) if found == kind)
-            );
+        for kind in [0x6969, 0x6573_5546, 0xff53_4d42, 0x0102_1997, 0x794c_7630] {
+            let refused = refuse_unfit(path, kind);
+            assert!(matches!(refused, Err(OpenError::FileSystem { found, .. }) if found == kind));
         }
-        for local in [0x0102_1994, 0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630] {
-            assert!(refuse_network(path, local).is_ok(), "{local:#x}");
+        for local in [0x0102_1994, 0xef53, 0x5846_5342, 0x9123_683e] {
+            assert!(refuse_unfit(path, local).is_ok(), "{local:#x}");
         }
     }
 }

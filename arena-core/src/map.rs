@@ -37,6 +37,10 @@ impl Mapping {
         self.raw.as_ptr().addr()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.raw.len()
+    }
+
     pub(crate) fn len_bytes(&self) -> u64 {
         self.len_bytes
     }

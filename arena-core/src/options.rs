@@ -87,7 +87,9 @@ impl ArenaOptions {
     }
 
     /// The permission bits of the file, whatever the umask; and, when attaching, the most that
-    /// others may be permitted to write. 0600 unless told: with 0660 a group shares the arena.
+    /// others may be permitted to write. 0600 unless told: with 0660 a group shares the arena. Who
+    /// may only read can look at it, and can also lock its bytes for reading, so that nobody new
+    /// attaches: permit it to those alone whom you trust that far.
     #[must_use]
     pub const fn mode(mut self, mode: u32) -> ArenaOptions {
         self.mode = mode & 0o777;
@@ -116,8 +118,8 @@ impl ArenaOptions {
         self
     }
 
-    /// Where the floor of fences is kept: the arena's own directory unless told. One on a disk
-    /// keeps fences growing across a restart of the machine even when the wall clock went back.
+    /// Where the floor of fences is kept besides the arena's own directory. One on a disk keeps
+    /// fences growing across a restart of the machine even when the wall clock went back.
     #[must_use]
     pub fn floor_directory(mut self, directory: impl Into<PathBuf>) -> ArenaOptions {
         self.floor_directory = Some(directory.into());
@@ -177,7 +179,7 @@ impl ArenaOptions {
         ArenaView::open(self, name.as_ref())
     }
 
-    /// The file that a name stands for.
+    /// The file that a name stands for: an absolute path.
     ///
     /// # Errors
     ///
@@ -191,23 +193,20 @@ impl ArenaOptions {
         if bytes.contains(&0) {
             return Err(refused());
         }
+        // The working directory may change.
+        let absolute = |path: &Path| std::path::absolute(path).map_err(|_| refused());
         if bytes.contains(&b'/') {
             let path = Path::new(name);
-            return path
-                .file_name()
-                .map(|_| path.to_owned())
-                .ok_or_else(refused);
+            path.file_name().ok_or_else(refused)?;
+            return absolute(path);
         }
         if !(1..=63).contains(&bytes.len()) {
             return Err(refused());
         }
         let mut file = OsString::from(format!("arena.{}.", geteuid()));
         file.push(name);
-        Ok(self
-            .directory
-            .as_deref()
-            .unwrap_or(Path::new("/dev/shm"))
-            .join(file))
+        let directory = self.directory.as_deref().unwrap_or(Path::new("/dev/shm"));
+        absolute(&directory.join(file))
     }
 
     pub(crate) fn geometry(&self) -> Result<Geometry, OpenError> {
@@ -262,7 +261,10 @@ mod tests {
             Path::new(&format!("/dev/shm/arena.{euid}.jobs"))
         );
         assert_eq!(options.path("/run/x").unwrap(), Path::new("/run/x"));
-        assert_eq!(options.path("./x").unwrap(), Path::new("./x"));
+        assert_eq!(
+            options.path("./x").unwrap(),
+            std::env::current_dir().unwrap().join("x")
+        );
         let elsewhere = ArenaOptions::new().directory("/run");
         assert_eq!(
             elsewhere.path("..").unwrap(),

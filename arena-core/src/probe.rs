@@ -1,12 +1,9 @@
 //! Proof that an attached process is gone.
 
 use crate::attachment_word::{Byte, Life};
-use crate::file::LockByte;
+use crate::file::{ArenaFile, LockByte};
 use crate::id::AttachmentId;
 use crate::layout::Row;
-use std::io;
-use std::os::fd::BorrowedFd;
-
 /// Proof that the process which was attached as [`id`](Gone::id) is gone: the program ended, was
 /// killed, or was replaced by exec. Made by [`Arena::probe`](crate::Arena::probe) alone, never from
 /// a clock.
@@ -52,11 +49,11 @@ pub enum Probe {
     Unknown,
 }
 
-pub(crate) fn probe<'a>(
+pub(crate) fn probe(
     id: AttachmentId,
     rows: &[Row],
     own: Option<AttachmentId>,
-    descriptor: impl FnOnce() -> io::Result<BorrowedFd<'a>>,
+    file: &ArenaFile,
 ) -> Probe {
     let Some(row) = rows.get(usize::from(id.slot())) else {
         return Probe::Unknown;
@@ -67,7 +64,7 @@ pub(crate) fn probe<'a>(
         if own == Some(id) {
             Byte::Held
         } else {
-            ask(id.slot(), own, descriptor)
+            ask(id.slot(), own, file)
         }
     });
     match life {
@@ -78,23 +75,22 @@ pub(crate) fn probe<'a>(
 }
 
 /// What the kernel says about a slot's byte. `own` is this process's id: on a descriptor that is
-/// right its own byte reads locked, since the lock belongs to another description.
-pub(crate) fn ask<'a>(
-    slot: u16,
-    own: Option<AttachmentId>,
-    descriptor: impl FnOnce() -> io::Result<BorrowedFd<'a>>,
-) -> Byte {
-    let Ok(fd) = descriptor() else {
+/// right its own byte reads locked, since the lock belongs to another description. Looked at last: a
+/// number that somebody closed and reused meanwhile does not pass.
+pub(crate) fn ask(slot: u16, own: Option<AttachmentId>, file: &ArenaFile) -> Byte {
+    let Ok(fd) = file.descriptor() else {
         return Byte::Unknown;
     };
-    if let Some(own) = own
-        && !matches!(LockByte::of_slot(own.slot()).is_locked(fd), Ok(true))
-    {
-        return Byte::Unknown;
-    }
-    match LockByte::of_slot(slot).is_locked(fd) {
-        Ok(true) => Byte::Held,
+    let answer = match LockByte::of_slot(slot).is_locked(&fd) {
+        Ok(true) => return Byte::Held,
         Ok(false) => Byte::Free,
-        Err(_) => Byte::Unknown,
+        Err(_) => return Byte::Unknown,
+    };
+    let own_is_held =
+        own.is_none_or(|own| matches!(LockByte::of_slot(own.slot()).is_locked(&fd), Ok(true)));
+    if own_is_held && file.is(&fd) {
+        answer
+    } else {
+        Byte::Unknown
     }
 }

@@ -253,6 +253,11 @@ pub(crate) fn carve(
         return fits(info);
     }
     let table = list(mapping, geometry);
+    if table.refused > 0 {
+        return Err(CarveError::Damaged {
+            refused: table.refused,
+        });
+    }
     let index = table.unborn.ok_or(CarveError::TooMany {
         regions: geometry.regions,
     })?;

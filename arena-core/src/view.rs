@@ -37,7 +37,7 @@ impl ArenaView {
     pub(crate) fn open(options: &ArenaOptions, name: &OsStr) -> Result<ArenaView, OpenError> {
         let path = options.path(name)?;
         let fd = open_file(&path, OFlag::O_RDONLY)?;
-        let inspected = inspect(&fd, &path, options)?;
+        let inspected = inspect(&fd, Some(&path), options)?;
         let io = |action| {
             let path = path.clone();
             move |source| OpenError::Io {
@@ -124,7 +124,7 @@ impl ArenaView {
     /// As [`Arena::probe`](crate::Arena::probe).
     pub fn probe(&self, id: AttachmentId) -> Probe {
         let rows = attachment::rows(&self.inner.mapping, self.inner.geometry);
-        probe(id, rows, None, || self.inner.file.descriptor())
+        probe(id, rows, None, &self.inner.file)
     }
 }
 

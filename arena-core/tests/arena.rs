@@ -170,7 +170,7 @@ fn access_outside_a_region_is_refused_though_the_arena_goes_on() {
 #[test]
 fn anonymous_arena_is_reached_through_its_descriptor_and_cannot_shrink() {
     let arena = small().anonymous().unwrap();
-    let fd = arena.descriptor().unwrap().try_clone_to_owned().unwrap();
+    let fd = arena.descriptor().unwrap();
     assert_eq!(
         std::fs::File::from(fd.try_clone().unwrap())
             .metadata()
@@ -195,7 +195,7 @@ fn anonymous_arena_is_reached_through_its_descriptor_and_cannot_shrink() {
 fn memory_that_could_still_shrink_is_refused() {
     let (_directory, path) = place();
     let arena = small().open(&path).unwrap();
-    let fd = arena.descriptor().unwrap().try_clone_to_owned().unwrap();
+    let fd = arena.descriptor().unwrap();
     std::fs::remove_file(&path).unwrap();
     assert!(matches!(
         Arena::from_fd(fd),
@@ -384,8 +384,14 @@ fn arena_of_another_boot_is_replaced_by_open_and_refused_by_attach() {
     let old = small().open(&path).unwrap();
     let fence = old.fence_minimum() + 5_000_000;
     assert!(old.reserve_fence(fence));
-    drop(old);
     patch(&path, 7, 7);
+    let refused = small().open(&path);
+    assert!(
+        matches!(refused, Err(OpenError::OtherBoot { .. })),
+        "somebody holds a byte, so the boot ids are two views of one boot: {refused:?}"
+    );
+    assert!(!old.is_gone() && !old.is_unlinked());
+    drop(old);
     assert!(matches!(
         small().attach(&path),
         Err(OpenError::OtherBoot { .. })
@@ -490,4 +496,88 @@ fn view_reads_and_takes_no_slot() {
         std::process::id()
     );
     assert_eq!(view.probe(arena.me().unwrap()), Probe::Held);
+}
+
+#[test]
+fn moved_file_is_noticed_and_so_is_one_with_another_in_its_place() {
+    let (_directory, path) = place();
+    let old = small().open(&path).unwrap();
+    std::fs::rename(&path, path.with_extension("moved")).unwrap();
+    assert!(old.is_unlinked());
+    let new = small().open(&path).unwrap();
+    assert!(new.created() && !new.is_unlinked());
+    assert!(old.is_unlinked());
+}
+
+#[test]
+fn nothing_is_carved_while_it_is_not_known_what_is_free() {
+    let (_directory, path) = place();
+    let arena = small().open(&path).unwrap();
+    let kept = arena.carve(b"kept", 1, 128).unwrap();
+    let entry = 384 + 4 * 128;
+    patch_alone(&path, (entry + 16) / 8, u64::MAX - 127);
+    assert_eq!(arena.refused(), 1);
+    let refused = arena.carve(b"new", 1, 128);
+    assert!(
+        matches!(refused, Err(CarveError::Damaged { refused: 1 })),
+        "{refused:?}"
+    );
+    patch_alone(&path, (entry + 16) / 8, kept.offset());
+    assert!(arena.carve(b"new", 1, 128).unwrap().offset() > kept.offset());
+}
+
+#[test]
+fn process_that_opens_and_drops_in_many_threads_always_finds_its_one_slot() {
+    let (_directory, path) = place();
+    drop(small().slots(1).open(&path).unwrap());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    small().attach(&path).unwrap().me().unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn destroy_that_cannot_raise_the_floor_changes_nothing() {
+    let (directory, path) = place();
+    let arena = small().open(&path).unwrap();
+    let floor = directory
+        .path()
+        .join(format!("arena-floor.{}", nix::unistd::geteuid()));
+    std::fs::write(&floor, [7; 4096]).unwrap();
+    assert!(matches!(
+        arena.destroy(),
+        Err(arena_core::DestroyError::Floor(_))
+    ));
+    assert!(!arena.is_gone() && path.exists());
+    std::fs::remove_file(&floor).unwrap();
+    arena.destroy().unwrap();
+}
+
+#[test]
+fn floor_in_another_directory_is_kept_besides_and_not_instead() {
+    let (directory, path) = place();
+    let elsewhere = directory.path().join("floors");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let with = small().floor_directory(&elsewhere);
+    for (destroyer, opener) in [(&with, small()), (&small(), with.clone())] {
+        let old = destroyer.open(&path).unwrap();
+        let fence = old.fence_minimum() + 1_000_000_000;
+        assert!(old.reserve_fence(fence));
+        old.destroy().unwrap();
+        assert!(opener.open(&path).unwrap().fence_minimum() > fence);
+    }
+}
+
+#[test]
+#[should_panic(expected = "through the handle of its own arena")]
+fn lock_of_another_arena_is_refused() {
+    let (_directory, path) = place();
+    let arena = small().open(&path).unwrap();
+    let word = LockWord::new();
+    let _ = arena.try_lock(&word);
 }

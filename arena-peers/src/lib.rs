@@ -34,7 +34,7 @@
 //! |---|---|---|
 //! | [`Epoch`](Witness::Epoch) | the slot's epoch moved on | always; no system call |
 //! | [`Byte`](Witness::Byte) | the kernel freed the lock on the attachment's byte | always, from every namespace |
-//! | [`BootId`](Witness::BootId) | the row is of another boot | always |
+//! | [`BootId`](Witness::BootId) | the row is of another boot | where the byte cannot be asked |
 //! | [`Pidfd`](Witness::Pidfd) | the process has ended, be it reaped or not; or another one has its pid | in the peer's PID namespace |
 //!
 //! A zombie is dead. A process whose main thread ended while others go on is alive. One that called
@@ -280,7 +280,9 @@ fn judge(
     let Some((peer, own)) = identities() else {
         return by_byte;
     };
-    if peer.boot_id != own.boot_id && peer.boot_id != 0 && own.boot_id != 0 {
+    // Only where the byte cannot be asked: two views of one machine may disagree about the boot.
+    let other_boot = peer.boot_id != own.boot_id && peer.boot_id != 0 && own.boot_id != 0;
+    if other_boot && by_byte == Verdict::Unknown {
         return dead(Witness::BootId);
     }
     if peer.pid_namespace != own.pid_namespace || own.pid_namespace == 0 {
@@ -307,12 +309,15 @@ fn ask_pidfd(identity: &Identity) -> io::Result<bool> {
             }
         }
         // A kernel before 6.9. Equal start times prove nothing, different ones do.
-        _ => {
-            let started = start_ticks(identity.pid);
-            if started.is_some_and(|at| identity.start_ticks != 0 && at != identity.start_ticks) {
-                return Ok(true);
+        _ => match start_ticks(identity.pid) {
+            Some(started) if identity.start_ticks != 0 => {
+                if started != identity.start_ticks {
+                    return Ok(true);
+                }
             }
-        }
+            // Whose pidfd this is cannot be told.
+            _ => return Err(io::Error::from(io::ErrorKind::Unsupported)),
+        },
     }
     fd.has_ended()
 }

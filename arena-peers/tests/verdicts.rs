@@ -4,7 +4,6 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::io::{Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use arena_peers::{
@@ -228,8 +227,16 @@ fn closing_every_descriptor_changes_no_verdict() {
     let child = Child::start(|| {
         let arena = options().attach(&path).unwrap();
         let id = arena.me().unwrap();
-        let number = arena.descriptor().unwrap().as_raw_fd();
-        nix::unistd::close(number).unwrap();
+        let numbers: Vec<i32> = std::fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|link| std::fs::read_link(link).is_ok_and(|target| target == path))
+            .map(|link| link.file_name().unwrap().to_str().unwrap().parse().unwrap())
+            .collect();
+        assert!(!numbers.is_empty());
+        for number in numbers {
+            nix::unistd::close(number).unwrap();
+        }
         std::mem::forget(arena);
         id
     });
