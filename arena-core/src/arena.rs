@@ -547,8 +547,9 @@ impl Environment for Inner {
     }
 
     fn pid_of(&self, id: AttachmentId) -> u32 {
-        let row = &attachment::rows(&self.mapping, self.geometry)[usize::from(id.slot())];
-        attachment::snapshot(id.slot(), row)
+        attachment::rows(&self.mapping, self.geometry)
+            .get(usize::from(id.slot()))
+            .and_then(|row| attachment::snapshot(id.slot(), row))
             .filter(|found| found.id == id)
             .and_then(|found| found.identity)
             .map_or(0, |identity| identity.pid)

@@ -230,7 +230,7 @@ pub(crate) fn refuse_beyond_limit(path: &Path, needed: u64) -> Result<(), OpenEr
 }
 
 pub(crate) fn link(fd: BorrowedFd<'_>, path: &Path) -> nix::Result<()> {
-    let by_number = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let by_number = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
     let follow = AtFlags::AT_SYMLINK_FOLLOW;
     match linkat(AT_FDCWD, by_number.as_str(), AT_FDCWD, path, follow) {
         Err(Errno::ENOENT) => linkat(fd, "", AT_FDCWD, path, AtFlags::AT_EMPTY_PATH),

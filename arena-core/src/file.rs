@@ -137,7 +137,7 @@ impl ArenaFile {
 
 /// Opens the file behind a descriptor anew, whatever its name.
 pub(crate) fn reopen(fd: &OwnedFd, access: OFlag) -> io::Result<OwnedFd> {
-    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let link = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
     let fresh = open(link.as_str(), access | OFlag::O_CLOEXEC, Mode::empty())?;
     if FileKey::of(&fresh)? == FileKey::of(fd)? {
         Ok(fresh)

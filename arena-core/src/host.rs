@@ -1,4 +1,7 @@
 //! Who and where this process is: boot, namespaces, the kernel's identity of a process.
+//!
+//! Asked of the calling thread (/proc/thread-self) where it can be: /proc/self is the main thread, which
+//! may have ended while others go on.
 
 use std::fs;
 use std::io;
@@ -26,7 +29,7 @@ pub(crate) fn whole(halves: [u64; 2]) -> u128 {
 
 /// The inode of a namespace of this process; 0 when it cannot be told.
 pub(crate) fn namespace(kind: &str) -> u64 {
-    fs::metadata(format!("/proc/self/ns/{kind}")).map_or(0, |meta| meta.ino())
+    fs::metadata(format!("/proc/thread-self/ns/{kind}")).map_or(0, |meta| meta.ino())
 }
 
 /// When a process of this PID namespace started, in clock ticks since boot; `None` when it cannot
@@ -68,7 +71,7 @@ pub(crate) fn command_name() -> Vec<u8> {
 
 /// Whether user ids mean here what they mean to the machine.
 pub(crate) fn in_first_user_namespace() -> bool {
-    fs::read_to_string("/proc/self/uid_map")
+    fs::read_to_string("/proc/thread-self/uid_map")
         .is_ok_and(|map| map.split_ascii_whitespace().eq(["0", "0", "4294967295"]))
 }
 

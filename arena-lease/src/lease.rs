@@ -1,18 +1,16 @@
 //! One lease, as one process uses it.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-
-use arena_peers::{PeerId, Verdict};
 
 use crate::Ttl;
 use crate::error::LeaseError;
-use crate::layout::Row;
 use crate::leases::{Inner, Leases};
+use crate::live::Live;
 use crate::name::Name;
-use crate::outcome::{Acquire, Lost, Renewed, TookOver};
-use crate::protocol::{self, Fault, World};
-use crate::snapshot::{Snapshot, pack_since};
+use crate::outcome::{Acquire, Lost, Renewed};
+use crate::protocol::{self, Fault, World as _};
+use crate::snapshot::Snapshot;
 use crate::stats::{Holder, Stats};
 use crate::word::{NS_PER_MS, Word};
 
@@ -366,80 +364,4 @@ impl Lease {
 fn now_of(until_ms: u64, left: Duration) -> u64 {
     let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
     until_ms.saturating_mul(NS_PER_MS).saturating_sub(left)
-}
-
-/// A row of the table in shared memory, for the verbs.
-struct Live<'a> {
-    row: &'a Row,
-    name: &'a Name,
-    inner: &'a Inner,
-}
-
-impl World for Live<'_> {
-    type Cell = portable_atomic::AtomicU128;
-    type Mark = AtomicU64;
-
-    fn word(&self) -> &Self::Cell {
-        &self.row.word
-    }
-
-    fn asked(&self) -> &AtomicU64 {
-        &self.row.asked
-    }
-
-    fn told(&self) -> &AtomicU64 {
-        &self.row.told
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.inner.clock.now_ns()
-    }
-
-    fn is_named(&self) -> bool {
-        self.name.is(&self.row.name_len, &self.row.name)
-    }
-
-    fn is_gone(&self) -> bool {
-        self.inner.arena.is_gone()
-    }
-
-    fn least_fence(&self) -> u64 {
-        self.inner.arena.fence_minimum()
-    }
-
-    fn reserve(&self, fence: u64) -> bool {
-        self.inner.arena.reserve_fence(fence)
-    }
-
-    fn is_dead(&self, peer: PeerId) -> bool {
-        matches!(self.inner.peers.verdict(peer), Verdict::Dead(_))
-    }
-
-    fn taken(&self, fence: u64, now_ns: u64, took_over: Option<TookOver>) {
-        // Relaxed (all): statistics.
-        self.row.acquires.fetch_add(1, Ordering::Relaxed);
-        if took_over.is_some() {
-            self.row.steals.fetch_add(1, Ordering::Relaxed);
-        }
-        let since = pack_since(fence, now_ns / NS_PER_MS);
-        self.row.since.store(since, Ordering::Relaxed);
-    }
-
-    fn fence(&self) {
-        // EDGE asked: see `protocol`, whose two halves both pass here.
-        fence(Ordering::SeqCst);
-    }
-
-    fn fence_acquire(&self) {
-        // EDGE unnamed: likewise.
-        fence(Ordering::Acquire);
-    }
-
-    fn sleep(&self, half: u32, timeout: Duration) {
-        self.row.sleep(half, timeout);
-    }
-
-    fn wake_all(&self) {
-        self.row.wake_all();
-    }
 }

@@ -1,10 +1,104 @@
 //! Leases between Linux processes: one holder, a successor when it dies, a fencing token.
+//!
+//! Processes on one machine agree on who does a job. One of them acquires the lease of that name, keeps it by
+//! renewing, and gives it up by releasing. If it is killed, another may take it at once, on the kernel's proof of
+//! its death; if it hangs or is stopped, another may take it when its time is over. Each holder has a *fence*, a
+//! number larger than that of every holder before, by which whatever it writes to can refuse the one that does not
+//! know yet that it lost.
+//!
+//! # A tour
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir_in("/dev/shm")?;
+//! # let path = directory.path().join("demo");
+//! use std::time::Duration;
+//! use arena_lease::{Acquire, Arena, Leases, Refused, Renewed};
+//!
+//! // Every process opens the same arena (a name, or a path with a '/'), and the same lease in it.
+//! let leases = Leases::open(&Arena::open(&path)?)?;
+//! let lease = leases.lease("nightly", Duration::from_secs(30))?;
+//!
+//! match lease.acquire()? {
+//!     Acquire::Held(hold) => {
+//!         println!("we lead, under fence {}", hold.fence);
+//!         if let Some(took_over) = hold.took_over {
+//!             println!("and have to clean up after {took_over:?}");
+//!         }
+//!     }
+//!     Acquire::Refused(Refused::Held { by, lapses_in, .. }) => {
+//!         println!("{by} leads, for {lapses_in:?} unless it renews");
+//!     }
+//!     Acquire::Refused(other) => println!("not now: {other:?}"),
+//! }
+//!
+//! // While the work goes on, well before the ttl is over, again and again:
+//! if let Renewed::Lost(lost) = lease.renew()? {
+//!     println!("stop working: {lost:?}");
+//! }
+//! // Cheap, for the inner loop; whatever must not happen twice checks the fence where it happens.
+//! assert!(lease.mine());
+//!
+//! assert!(lease.release()?);
+//! assert_eq!(lease.holder(), None);
+//! # Ok(()) }
+//! ```
+//!
+//! [`Lease::acquire_timeout`] waits for its turn. [`Leases::list`] and [`LeasesView`] show who holds what, the
+//! latter without taking part. The command `arena-lease` (feature `cli`) does all this around any program:
+//! `arena-lease run nightly -n -- backup --full`.
+//!
+//! # Who holds
+//!
+//! The process, and not the handle. Two handles of a process on one name both hold. A child of fork holds nothing
+//! of its parent's, and neither does a process that happens to get a dead one's pid or slot, or the program that a
+//! holder replaces itself with by exec.
+//!
+//! # Time
+//!
+//! Deadlines are counted in milliseconds on `CLOCK_BOOTTIME`, which runs on while the machine sleeps, goes at the same
+//! rate for every process, and is set by nobody: steps of the wall clock move nothing. A ttl is rounded up to the
+//! next millisecond. A process that was stopped, or a machine that slept, for longer than the ttl finds its lease
+//! over; a process that finds it over and untaken may renew it. A virtual machine or container that is *moved to
+//! another machine* must not take its leases along: they are in that machine's memory and on that machine's clock,
+//! and an arena does not attach under another boot id or time namespace.
+//!
+//! # Fences
+//!
+//! Strictly increasing for the life of the *name*, also when the arena is destroyed and made anew, because they
+//! start at the larger of the microseconds since 1970 and a floor that outlives the arena. The floor is in the
+//! memory of the machine, so across a reboot only the wall clock carries them: if it was set back meanwhile by more
+//! than the machine was down, fences can repeat. Keep the floor on a disk where that matters
+//! (`ArenaOptions::floor_directory`). They fit in 53 bits: safe in JSON, and in a signed SQL integer.
+//!
+//! # What it does not do
+//!
+//! It does not stop a holder that lost and does not look: between two looks of its own, a process that is stopped
+//! for longer than its ttl goes on as if it held. Only a check of the fence by whatever is written to helps, and
+//! it is the caller's to make.
+//!
+//! It does not queue: which of several waiters comes next is not defined, and a process that calls
+//! [`acquire`](Lease::acquire) at the right moment comes before all of them.
+//!
+//! It does not reach beyond a machine, nor beyond a container unless /dev/shm is shared; each has its own leases
+//! then.
+//!
+//! It does not notice at once when somebody removes the arena's file with rm(1): until the next renewal, and up to
+//! 100 ms longer, two processes can hold, one in the file that is gone and one in a new one. Destroying the arena
+//! through the library has no such gap.
+//!
+//! It does not hear of a death before the kernel says so, and a waiter asks every 50 ms: a holder with much memory
+//! is freed at about 0.15 s a GiB, and one that dumps core later. The ttl is the limit.
+//!
+//! It does not defend against a process that writes anything it likes into the arena: whoever may open it for
+//! writing can take every lease. What it promises then is errors and wrong answers, and no more than that.
 
 mod clock;
 mod error;
 mod layout;
 mod lease;
 mod leases;
+mod live;
 mod name;
 mod naming;
 mod outcome;

@@ -337,7 +337,9 @@ fn exchange<W: World>(world: &W, seen: BitsOf<W>, to: Word) -> bool {
     let to = to.encode().expect("the steps check what they write");
     // EDGE handover, release half: whatever a holder stored before it released, or before it last renewed, is
     // visible to whoever loads this word or a later one.
-    let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+    // Not an acquire: `seen` was loaded with one, and no value of the word comes back, so this replaces the same
+    // store.
+    let (success, failure) = (Ordering::Release, Ordering::Relaxed);
     // Relaxed: (failure) the value is dropped, and the word is loaded again.
     world
         .word()
@@ -390,6 +392,8 @@ fn free(fence: u64, until_ms: u64) -> Word {
 mod interrupted;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod modelled;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]

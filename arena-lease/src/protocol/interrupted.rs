@@ -264,6 +264,16 @@ fn only_a_change_that_somebody_asked_for_wakes() {
 }
 
 #[test]
+fn a_takeover_wakes_those_who_waited_behind_the_last_holder() {
+    let row = Row::new(held_by(2));
+    let waiting = super::acquire_until(&row, peer(ME), ttl(TTL_MS), 1_000_000, || Ok(()));
+    assert!(matches!(waiting, Ok(Acquire::Refused(_))));
+    row.kill(peer(2));
+    assert!(rival_acquires(&row).unwrap().held().is_some());
+    assert_eq!(row.wakes.get(), 1);
+}
+
+#[test]
 fn a_waiter_gets_the_lease_at_the_lapse_and_never_early() {
     let row = Row::new(held_by(RIVAL));
     let outcome = super::acquire_until(&row, peer(ME), ttl(TTL_MS), u64::MAX, || Ok(())).unwrap();

@@ -1,0 +1,228 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use arena_lease::Ttl;
+use clap::{Args, Parser, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  arena-lease run nightly -n -- /usr/local/bin/backup --full
+      Back up, unless another process on this machine is doing so.
+  arena-lease run leader -- my-worker
+      Start one on every terminal: one works, the others wait; when it ends or is killed, one of them goes on.
+  arena-lease run deploy -w 5m -E 75 -- ./deploy.sh
+      Wait for up to five minutes for another deployment; exit with 75 if it takes longer.
+  arena-lease run ingest -- sh -c 'psql -v fence=\"$ARENA_FENCE\" -f ingest.sql'
+      Hand the fence to what must not be written by a leader of before.
+  arena-lease status nightly --json
+      Who holds it?
+";
+
+/// Run a command while a lease is held: one holder on this machine at a time, a successor when it ends, dies or
+/// hangs up.
+#[derive(Parser, Debug)]
+#[command(name = "arena-lease", version, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Verb {
+    Run(Run),
+    Status(Status),
+}
+
+const RUN_HELP: &str = "\
+CMD is executed without a shell; its arguments reach it byte for byte. It finds in its environment:
+  ARENA_NAME    the arena, also the default of --arena
+  ARENA_LEASE   the lease
+  ARENA_FENCE   a number that is larger than that of every earlier holder of NAME: let what CMD writes to refuse
+                smaller ones
+
+While CMD runs, the lease is renewed three times a ttl. When CMD ends it is released, also when CMD left processes
+behind. TERM, INT and HUP are passed on to CMD. If the lease is lost all the same (arena-lease was stopped for longer
+than the ttl; the arena was destroyed), CMD gets TERM, and KILL before the deadline, or at once when it has passed. If
+arena-lease itself is killed, the kernel kills CMD, but not what CMD started.
+A *stopped* arena-lease can end nothing: then only ARENA_FENCE protects.
+
+Exit codes:
+  CMD's own     CMD ran; 128 + n if it died of signal n
+  1             not acquired: held by another process (-E chooses another code)
+  64            usage
+  123           the lease was lost while CMD ran
+  125           the arena or the lease cannot be used
+  126, 127      CMD cannot be executed; there is no CMD
+
+Examples:
+  arena-lease run nightly -n -- /usr/local/bin/backup --full
+  arena-lease run deploy -w 5m -E 75 -- ./deploy.sh
+";
+
+/// Run CMD while the lease NAME is held; wait for it if another process holds it
+#[derive(Args, Debug)]
+#[command(after_help = RUN_HELP)]
+pub(crate) struct Run {
+    /// The lease: 1 to 96 bytes
+    pub(crate) name: OsString,
+
+    /// The arena: a name (each user has his own), or a path with a '/'. Made when there is none
+    #[arg(long, env = "ARENA_NAME", default_value = "default", value_name = "A")]
+    pub(crate) arena: OsString,
+
+    /// How long a successor waits at most for a holder that hangs. (For one that died it does not wait.)
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = ttl)]
+    pub(crate) ttl: Duration,
+
+    /// Do not wait: exit at once if another process holds the lease
+    #[arg(short = 'n', long = "no-wait", conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+
+    /// Wait for so long at most (200ms, 0.2, 30s, 5m, 2h); 0 is -n. Without -n and -w: for ever
+    #[arg(short, long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+
+    /// Exit with CODE if the lease was not acquired
+    #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE",
+        default_value_t = crate::exit::NOT_ACQUIRED)]
+    pub(crate) conflict: u8,
+
+    /// Say on stderr what happens, with pids and fences
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+const STATUS_HELP: &str = "\
+Looks, and changes nothing: the arena is opened for reading, and no slot in it is taken.
+
+With --json, one object on one line (null: unknown; a name that is not UTF-8 is in lease_base64, name_base64):
+  arena, lease       the names
+  held               whether a process holds it: not lapsed, not dead
+  fence              the newest that was issued; null when there is no such lease
+  acquires, steals   how often it changed hands; and of these, how often from a holder that had lapsed or was dead
+  lapses_in_ms       until the holder's deadline, if it does not renew
+  holder             null, or: pid (in its own PID namespace), name, slot, epoch, verdict (alive, unknown),
+                     since (when it acquired, in seconds since 1970)
+
+Exit codes: 0 whether it is held or free; 64 usage; 125 there is no such arena, or it cannot be read.
+";
+
+/// Show who holds the lease NAME
+#[derive(Args, Debug)]
+#[command(after_help = STATUS_HELP)]
+pub(crate) struct Status {
+    /// The lease: 1 to 96 bytes
+    pub(crate) name: OsString,
+
+    /// The arena: a name (each user has his own), or a path with a '/'
+    #[arg(long, env = "ARENA_NAME", default_value = "default", value_name = "A")]
+    pub(crate) arena: OsString,
+
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `200ms`, `0.2`, `30s`, `5m`, `2h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let units = [
+        ("ms", 1e-3),
+        ("us", 1e-6),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3_600.0),
+        ("d", 86_400.0),
+        ("", 1.0),
+    ];
+    let wrong = || format!("{text:?} is no duration: write 200ms, 0.2, 30s, 5m or 2h");
+    let (number, seconds) = units
+        .iter()
+        .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)))
+        .ok_or_else(wrong)?;
+    if number.is_empty()
+        || number
+            .bytes()
+            .any(|byte| !byte.is_ascii_digit() && byte != b'.')
+    {
+        return Err(wrong());
+    }
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("{text:?} is too long"))
+}
+
+fn ttl(text: &str) -> Result<Duration, String> {
+    let ttl = duration(text)?;
+    Ttl::new(ttl).map_err(|error| error.to_string())?;
+    Ok(ttl)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(args: &[&str]) -> Result<Run, clap::Error> {
+        let args = ["arena-lease", "run"].iter().chain(args);
+        match Cli::try_parse_from(args)?.verb {
+            Verb::Run(run) => Ok(run),
+            Verb::Status(_) => unreachable!("the verb is run"),
+        }
+    }
+
+    #[test]
+    fn durations_are_read_as_they_are_written() {
+        for (text, ms) in [
+            ("200ms", 200),
+            ("0.2", 200),
+            ("30s", 30_000),
+            ("5m", 300_000),
+            ("2h", 7_200_000),
+            ("1.5h", 5_400_000),
+            ("0", 0),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in [
+            "", "s", "-1", "1e3", "5 m", "inf", "NaN", "1.2.3", "5x", "9e99h",
+        ] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+        assert!(duration("99999999999999999999999h").is_err());
+    }
+
+    #[test]
+    fn a_ttl_of_zero_is_refused_on_the_command_line() {
+        assert!(run(&["x", "--ttl", "0", "--", "true"]).is_err());
+        assert!(run(&["x", "--ttl", "40000d", "--", "true"]).is_err());
+        assert!(run(&["x", "--ttl", "0.5ms", "--", "true"]).is_ok());
+    }
+
+    #[test]
+    fn what_follows_the_dashes_is_the_commands() {
+        let run = run(&["x", "-n", "--", "cmd", "-v", "--help", "-n"]).unwrap();
+        assert_eq!(run.command, ["cmd", "-v", "--help", "-n"]);
+        assert!(run.no_wait && !run.verbose);
+    }
+
+    #[test]
+    fn an_exit_code_outside_a_byte_is_refused() {
+        for code in ["-1", "256", "x"] {
+            assert!(run(&["x", "-E", code, "--", "true"]).is_err());
+        }
+        assert_eq!(
+            run(&["x", "-E", "255", "--", "true"]).unwrap().conflict,
+            255
+        );
+    }
+
+    #[test]
+    fn waiting_and_not_waiting_exclude_each_other() {
+        assert!(run(&["x", "-n", "-w", "5", "--", "true"]).is_err());
+        assert!(run(&["x"]).is_err(), "no command");
+    }
+}

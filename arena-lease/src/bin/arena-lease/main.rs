@@ -1,0 +1,82 @@
+//! `arena-lease`: run a command while a lease is held, and see who holds it.
+
+mod args;
+mod child;
+mod json;
+mod run;
+mod status;
+
+use std::ffi::OsStr;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+
+use args::{Cli, Verb};
+
+/// What the command's exit codes mean, beside CMD's own.
+mod exit {
+    /// Somebody else holds (or `-E`).
+    pub(crate) const NOT_ACQUIRED: u8 = 1;
+    /// The command line cannot be.
+    pub(crate) const USAGE: u8 = 64;
+    /// The lease was lost while CMD ran; CMD was ended.
+    pub(crate) const LOST: u8 = 123;
+    /// The arena, or the lease in it, cannot be used.
+    pub(crate) const ARENA: u8 = 125;
+    /// CMD is there and cannot be executed.
+    pub(crate) const NOT_EXECUTABLE: u8 = 126;
+    /// CMD is not there.
+    pub(crate) const NOT_FOUND: u8 = 127;
+    /// CMD died of signal n: this plus n.
+    pub(crate) const SIGNAL: u8 = 128;
+}
+
+/// A reason to end, told on stderr.
+struct Failure {
+    code: u8,
+    why: String,
+}
+
+impl Failure {
+    /// `what` could not be done because of `error` and its causes.
+    fn new(code: u8, what: &str, error: &dyn std::error::Error) -> Self {
+        let mut why = format!("{what}: {error}");
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            why = format!("{why}: {error}");
+            cause = error.source();
+        }
+        Self { code, why }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nothing is left to be done when the terminal is gone.
+            let _ = error.print();
+            return match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                _ => ExitCode::from(exit::USAGE),
+            };
+        }
+    };
+    let outcome = match cli.verb {
+        Verb::Run(args) => run::run(&args),
+        Verb::Status(args) => status::status(&args),
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("arena-lease: {}", failure.why);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// A name for people.
+fn shown(name: &OsStr) -> String {
+    name.to_string_lossy().into_owned()
+}

@@ -1,0 +1,90 @@
+//! A row of the table in shared memory, as the verbs use it.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use arena_peers::{PeerId, Verdict};
+
+use crate::layout::Row;
+use crate::leases::Inner;
+use crate::name::Name;
+use crate::outcome::TookOver;
+use crate::protocol::World;
+use crate::snapshot::pack_since;
+use crate::word::NS_PER_MS;
+
+/// A row, and what its verbs ask about the world.
+pub(crate) struct Live<'a> {
+    pub(crate) row: &'a Row,
+    pub(crate) name: &'a Name,
+    pub(crate) inner: &'a Inner,
+}
+
+impl World for Live<'_> {
+    type Cell = portable_atomic::AtomicU128;
+    type Mark = AtomicU64;
+
+    fn word(&self) -> &Self::Cell {
+        &self.row.word
+    }
+
+    fn asked(&self) -> &AtomicU64 {
+        &self.row.asked
+    }
+
+    fn told(&self) -> &AtomicU64 {
+        &self.row.told
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.inner.clock.now_ns()
+    }
+
+    fn is_named(&self) -> bool {
+        self.name.is(&self.row.name_len, &self.row.name)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.inner.arena.is_gone()
+    }
+
+    fn least_fence(&self) -> u64 {
+        self.inner.arena.fence_minimum()
+    }
+
+    fn reserve(&self, fence: u64) -> bool {
+        self.inner.arena.reserve_fence(fence)
+    }
+
+    fn is_dead(&self, peer: PeerId) -> bool {
+        matches!(self.inner.peers.verdict(peer), Verdict::Dead(_))
+    }
+
+    fn taken(&self, fence: u64, now_ns: u64, took_over: Option<TookOver>) {
+        // Relaxed (all): statistics.
+        self.row.acquires.fetch_add(1, Ordering::Relaxed);
+        if took_over.is_some() {
+            self.row.steals.fetch_add(1, Ordering::Relaxed);
+        }
+        let since = pack_since(fence, now_ns / NS_PER_MS);
+        self.row.since.store(since, Ordering::Relaxed);
+    }
+
+    fn fence(&self) {
+        // EDGE asked: see `protocol`, whose two halves both pass here.
+        fence(Ordering::SeqCst);
+    }
+
+    fn fence_acquire(&self) {
+        // EDGE unnamed: likewise.
+        fence(Ordering::Acquire);
+    }
+
+    fn sleep(&self, half: u32, timeout: Duration) {
+        self.row.sleep(half, timeout);
+    }
+
+    fn wake_all(&self) {
+        self.row.wake_all();
+    }
+}

@@ -1,0 +1,209 @@
+//! A lease for the model checker: a narrow word, atomics whose every stale value is tried, and a futex without
+//! timeouts.
+
+use std::sync::Mutex as Ghost;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use loom::sync::atomic::{AtomicU64, fence};
+use loom::sync::{Arc, Condvar, Mutex};
+
+use super::rules::History;
+use super::{Cell, Fault, Mark, World};
+use crate::outcome::{Acquire, Renewed, TookOver};
+use crate::word::{NS_PER_MS, Owner, Word, narrow::half_of};
+use crate::{PeerId, Ttl};
+
+pub(super) const TTL_MS: u64 = 100;
+
+pub(super) struct Shared {
+    pub(super) word: AtomicU64,
+    pub(super) asked: AtomicU64,
+    pub(super) told: AtomicU64,
+    pub(super) clock_ms: AtomicU64,
+    pub(super) gone: AtomicU64,
+    pub(super) dead: AtomicU64,
+    /// What holders write and successors read, unsynchronised but for the lease.
+    pub(super) work: AtomicU64,
+    pub(super) sleepers: Mutex<()>,
+    pub(super) rung: Condvar,
+    pub(super) history: Ghost<History>,
+}
+
+impl Cell for Shared {
+    type Bits = u64;
+
+    fn load(&self, order: Ordering) -> u64 {
+        self.word.load(order)
+    }
+
+    fn compare_exchange(
+        &self,
+        seen: u64,
+        to: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        let result = self.word.compare_exchange(seen, to, success, failure);
+        if result.is_ok() {
+            let (from, to) = (Word::decode(seen).unwrap(), Word::decode(to).unwrap());
+            self.history.lock().unwrap().replace(from, to);
+        }
+        result
+    }
+}
+
+impl Mark for AtomicU64 {
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+
+    fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_max(value, order)
+    }
+}
+
+impl World for Shared {
+    type Cell = Self;
+    type Mark = AtomicU64;
+
+    fn word(&self) -> &Self {
+        self
+    }
+
+    fn asked(&self) -> &AtomicU64 {
+        &self.asked
+    }
+
+    fn told(&self) -> &AtomicU64 {
+        &self.told
+    }
+
+    fn now_ns(&self) -> u64 {
+        // A read-modify-write, so that it is the newest value as a clock's is; relaxed, because reading a clock
+        // makes nothing else visible.
+        self.clock_ms.fetch_add(0, Ordering::Relaxed) * NS_PER_MS
+    }
+
+    fn is_named(&self) -> bool {
+        true
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone.fetch_add(0, Ordering::Relaxed) != 0
+    }
+
+    fn least_fence(&self) -> u64 {
+        0
+    }
+
+    fn reserve(&self, _: u64) -> bool {
+        true
+    }
+
+    fn is_dead(&self, peer: PeerId) -> bool {
+        // The kernel's proof: whatever the dead one stored is visible after it.
+        self.dead.fetch_add(0, Ordering::Acquire) & 1 << peer.slot() != 0
+    }
+
+    fn taken(&self, _: u64, _: u64, _: Option<TookOver>) {}
+
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    fn fence_acquire(&self) {
+        fence(Ordering::Acquire);
+    }
+
+    fn sleep(&self, half: u32, _: Duration) {
+        // No timeout: a wake-up that was lost is a deadlock here. Like the kernel, looks under the lock that
+        // wakers take.
+        let guard = self.sleepers.lock().unwrap();
+        if half_of(self.word.load(Ordering::Relaxed)) == half {
+            drop(self.rung.wait(guard).unwrap());
+        }
+    }
+
+    fn wake_all(&self) {
+        drop(self.sleepers.lock().unwrap());
+        self.rung.notify_all();
+    }
+}
+
+impl Shared {
+    /// A lease that `holder` has at fence 1 from time 0 on.
+    pub(super) fn held_by(holder: PeerId) -> Arc<Self> {
+        let word = Word {
+            fence: 1,
+            owner: Owner::Peer(holder),
+            until_ms: TTL_MS,
+        };
+        Self::new(word)
+    }
+
+    pub(super) fn new(word: Word) -> Arc<Self> {
+        let bits = word.encode().unwrap();
+        Arc::new(Self {
+            word: AtomicU64::new(bits),
+            asked: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+            clock_ms: AtomicU64::new(0),
+            gone: AtomicU64::new(0),
+            dead: AtomicU64::new(0),
+            work: AtomicU64::new(0),
+            sleepers: Mutex::new(()),
+            rung: Condvar::new(),
+            history: Ghost::new(History::new(word)),
+        })
+    }
+
+    pub(super) fn pass(&self, ms: u64) {
+        self.clock_ms.fetch_add(ms, Ordering::Relaxed);
+        self.history.lock().unwrap().now_ms += ms;
+    }
+
+    pub(super) fn die(&self, peer: PeerId) {
+        self.dead.fetch_add(1 << peer.slot(), Ordering::Release);
+        self.history.lock().unwrap().dead.push(peer);
+    }
+
+    pub(super) fn acquire(&self, me: PeerId) -> Result<Acquire, Fault> {
+        let outcome = super::acquire(self, me, ttl());
+        if let Ok(Acquire::Held(hold)) = outcome {
+            self.claim(me, hold.fence, hold.until_ms, hold.left);
+        }
+        outcome
+    }
+
+    pub(super) fn renew(&self, me: PeerId, fence: u64) -> Renewed {
+        let renewed = super::renew(self, me, fence, ttl()).unwrap();
+        if let Renewed::Held { until_ms, left } = renewed {
+            self.claim(me, fence, until_ms, left);
+        }
+        renewed
+    }
+
+    pub(super) fn claim(&self, me: PeerId, fence: u64, until_ms: u64, left: Duration) {
+        let mut history = self.history.lock().unwrap();
+        history.claim(me, fence, until_ms, left);
+    }
+
+    pub(super) fn check_claims(&self) {
+        self.history.lock().unwrap().check_claims();
+    }
+}
+
+pub(super) fn peer(slot: u16) -> PeerId {
+    PeerId::new(slot, 1).unwrap()
+}
+
+pub(super) fn ttl() -> Ttl {
+    Ttl::new(Duration::from_millis(TTL_MS)).unwrap()
+}
+
+pub(super) fn check(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(f);
+}

@@ -1,0 +1,278 @@
+//! The lease between real processes: each a copy of this test binary that waits where it is told.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use arena_lease::{Acquire, Arena, Hold, Lease, Leases, Lost, Refused, Renewed, TookOver};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
+
+const TTL: Duration = Duration::from_secs(30);
+const ROLE: &str = "ARENA_LEASE_TEST_ROLE";
+
+fn lease_in(path: &Path, ttl: Duration) -> Lease {
+    let leases = Leases::open(&Arena::open(path).unwrap()).unwrap();
+    leases.lease("nightly", ttl).unwrap()
+}
+
+/// A test only in name: what a copy of this binary does that was started with a role.
+#[test]
+fn a_role_is_played_when_it_is_asked_for() {
+    let Some(role) = std::env::var_os(ROLE) else {
+        return;
+    };
+    let role = role.into_string().unwrap();
+    let (name, path) = role.split_once(' ').unwrap();
+    let at = |point: &str| {
+        println!("at {point}");
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).unwrap();
+    };
+    match name {
+        "hold" => {
+            let lease = lease_in(Path::new(path), TTL);
+            let hold = lease.acquire().unwrap().held().unwrap();
+            at(&hold.fence.to_string());
+            println!("at {:?}", lease.renew().unwrap());
+            println!("at {}", lease.release().unwrap());
+        }
+        "short" => {
+            let lease = lease_in(Path::new(path), Duration::from_millis(50));
+            let hold = lease.acquire().unwrap().held().unwrap();
+            at(&hold.fence.to_string());
+            println!(
+                "at {:?} {} {}",
+                lease.renew().unwrap(),
+                lease.mine(),
+                lease.release().unwrap()
+            );
+        }
+        "wait" => {
+            let lease = lease_in(Path::new(path), TTL);
+            println!("at waiting");
+            let hold = lease.acquire_timeout(TTL).unwrap().held().unwrap();
+            at(&hold.fence.to_string());
+        }
+        other => panic!("no such role: {other}"),
+    }
+}
+
+struct Actor {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Actor {
+    fn start(role: &str, path: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "a_role_is_played_when_it_is_asked_for",
+                "--nocapture",
+            ])
+            .env(ROLE, format!("{role} {}", path.display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            stdin: child.stdin.take(),
+            stdout: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    /// What it says at its next point.
+    fn at(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "it ended");
+            // The test harness writes to the same line.
+            if let Some((_, said)) = line.split_once("at ") {
+                return said.trim().to_owned();
+            }
+        }
+    }
+
+    fn go_on(&mut self) {
+        writeln!(self.stdin.as_mut().unwrap()).unwrap();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    /// Kills it and waits until it is a zombie; it stays one.
+    fn kill_unreaped(&self) {
+        self.signal(Signal::SIGKILL);
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        waitid(Id::Pid(self.pid()), flags).unwrap();
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("arena");
+    (directory, path)
+}
+
+fn hold(outcome: Acquire) -> Hold {
+    outcome.held().unwrap_or_else(|| panic!("{outcome:?}"))
+}
+
+#[test]
+fn a_holder_that_was_killed_and_not_reaped_is_taken_over_at_once() {
+    let (_directory, path) = place();
+    let mut holder = Actor::start("hold", &path);
+    let fence: u64 = holder.at().parse().unwrap();
+    let lease = lease_in(&path, TTL);
+    let refused = lease.acquire().unwrap();
+    assert!(matches!(refused, Acquire::Refused(Refused::Held { fence: of, .. }) if of == fence));
+    assert_eq!(lease.holder().unwrap().pid, Some(holder.child.id()));
+    holder.kill_unreaped();
+    assert_eq!(lease.holder(), None);
+    let taken = hold(lease.acquire().unwrap());
+    assert_eq!(taken.fence, fence + 1);
+    assert!(matches!(taken.took_over, Some(TookOver::Dead { fence: of, .. }) if of == fence));
+    let stats = lease.stats();
+    assert_eq!((stats.acquires, stats.steals), (2, 1));
+}
+
+#[test]
+fn a_stopped_holder_is_told_after_the_takeover_and_leaves_its_successor_alone() {
+    let (_directory, path) = place();
+    let mut holder = Actor::start("short", &path);
+    let fence: u64 = holder.at().parse().unwrap();
+    holder.signal(Signal::SIGSTOP);
+    let lease = lease_in(&path, TTL);
+    let taken = hold(lease.acquire_timeout(TTL).unwrap());
+    assert!(matches!(taken.took_over, Some(TookOver::Lapsed { fence: of, .. }) if of == fence));
+    holder.go_on();
+    holder.signal(Signal::SIGCONT);
+    let said = holder.at();
+    let by = lease.leases().arena().me().unwrap();
+    let lost = Renewed::Lost(Lost::Taken {
+        by,
+        fence: taken.fence,
+    });
+    assert_eq!(said, format!("{lost:?} false false"));
+    assert!(lease.mine());
+    assert_eq!(lease.holder().unwrap().until_ms, taken.until_ms);
+}
+
+#[test]
+fn a_waiter_is_woken_by_a_release_long_before_the_lapse() {
+    let (_directory, path) = place();
+    let lease = lease_in(&path, TTL);
+    let first = hold(lease.acquire().unwrap());
+    let mut waiter = Actor::start("wait", &path);
+    assert_eq!(waiter.at(), "waiting");
+    // It may not sleep yet: then it finds the lease free, which is right too.
+    let started = Instant::now();
+    assert!(lease.release().unwrap());
+    assert_eq!(waiter.at().parse::<u64>().unwrap(), first.fence + 1);
+    assert!(started.elapsed() < TTL / 2);
+}
+
+#[test]
+fn a_waiter_takes_over_from_a_holder_that_dies_while_it_waits() {
+    let (_directory, path) = place();
+    let mut holder = Actor::start("hold", &path);
+    let fence: u64 = holder.at().parse().unwrap();
+    let mut waiter = Actor::start("wait", &path);
+    assert_eq!(waiter.at(), "waiting");
+    let started = Instant::now();
+    holder.kill_unreaped();
+    assert_eq!(waiter.at().parse::<u64>().unwrap(), fence + 1);
+    assert!(started.elapsed() < TTL / 2);
+}
+
+#[test]
+fn a_waiters_patience_ends_at_its_deadline() {
+    let (_directory, path) = place();
+    let mut holder = Actor::start("hold", &path);
+    holder.at();
+    let lease = lease_in(&path, TTL);
+    let wait = Duration::from_millis(120);
+    let started = Instant::now();
+    let refused = lease.acquire_timeout(wait).unwrap();
+    assert!(matches!(refused, Acquire::Refused(Refused::Held { .. })));
+    assert!(started.elapsed() >= wait, "never early");
+    holder.go_on();
+    assert!(
+        holder.at().starts_with("Held"),
+        "a live holder was not disturbed"
+    );
+    assert_eq!(holder.at(), "true");
+}
+
+#[test]
+fn a_child_of_fork_holds_nothing_of_its_parents_and_gives_nothing_of_it_away() {
+    let (_directory, path) = place();
+    let lease = lease_in(&path, TTL);
+    let held = hold(lease.acquire().unwrap());
+    // SAFETY: the child runs only code of this crate and the system's, and ends by _exit.
+    #[expect(unsafe_code, reason = "a fork is what is tested")]
+    let forked = unsafe { fork() }.unwrap();
+    match forked {
+        ForkResult::Child => {
+            let mut wrong = 0;
+            wrong |= i32::from(lease.mine());
+            wrong |= i32::from(lease.mine_at(held.fence)) << 1;
+            wrong |= i32::from(!matches!(lease.release(), Ok(false))) << 2;
+            wrong |= i32::from(!matches!(
+                lease.renew(),
+                Ok(Renewed::Lost(Lost::Taken { .. }))
+            )) << 3;
+            lease.forfeit_at(held.fence);
+            // From here on it has a slot of its own.
+            wrong |= i32::from(!matches!(
+                lease.acquire(),
+                Ok(Acquire::Refused(Refused::Held { .. }))
+            )) << 4;
+            wrong |= i32::from(lease.mine() || lease.renew().unwrap().is_held()) << 5;
+            wrong |= i32::from(!matches!(lease.release_at(held.fence), Ok(false))) << 6;
+            // SAFETY: ends the process without running anything of its parent's.
+            #[expect(unsafe_code, reason = "exit would run the harness's destructors")]
+            unsafe {
+                nix::libc::_exit(wrong)
+            }
+        }
+        ForkResult::Parent { child } => {
+            let status = waitpid(child, None).unwrap();
+            assert_eq!(status, nix::sys::wait::WaitStatus::Exited(child, 0));
+            assert!(lease.mine() && lease.renew().unwrap().is_held());
+        }
+    }
+}
+
+#[test]
+fn a_holder_that_ends_in_good_order_leaves_nothing_to_take_over() {
+    let (_directory, path) = place();
+    let mut holder = Actor::start("hold", &path);
+    let fence: u64 = holder.at().parse().unwrap();
+    holder.go_on();
+    assert!(holder.at().starts_with("Held"));
+    assert_eq!(holder.at(), "true");
+    let lease = lease_in(&path, TTL);
+    let next = hold(lease.acquire().unwrap());
+    assert_eq!((next.fence, next.took_over), (fence + 1, None));
+    assert_eq!(holder.child.wait().unwrap().signal(), None);
+}

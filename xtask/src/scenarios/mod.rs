@@ -1,0 +1,30 @@
+//! The table of scenarios. Each says its goal and its method, then the code.
+
+mod arena;
+mod cast;
+mod harness;
+mod hostile;
+mod lease;
+mod lock;
+mod peers;
+mod races;
+mod step;
+mod step_lease;
+
+use crate::scenario::Scenario;
+
+/// All of them, in the order in which they run.
+pub(crate) fn all() -> Vec<Scenario> {
+    [
+        harness::SCENARIOS,
+        arena::SCENARIOS,
+        hostile::SCENARIOS,
+        lock::SCENARIOS,
+        peers::SCENARIOS,
+        lease::SCENARIOS,
+        races::SCENARIOS,
+        step::SCENARIOS,
+        step_lease::SCENARIOS,
+    ]
+    .concat()
+}

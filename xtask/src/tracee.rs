@@ -1,0 +1,280 @@
+//! A process under ptrace: steps, breakpoints and marks. x86-64 only; elsewhere `capability` says so.
+
+use nix::{
+    errno::Errno,
+    sys::{
+        ptrace,
+        signal::{Signal, kill},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
+    unistd::Pid,
+};
+
+use crate::outcome::{Outcome, Stop, ensure};
+
+/// How a step ended.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// One instruction further.
+    Stepped,
+    /// The child ran into a mark, which is now behind it.
+    Mark,
+    /// It is gone.
+    Ended(String),
+}
+
+/// What an instruction is, as far as others can see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A system call.
+    Call,
+    /// A locked instruction or an exchange with memory.
+    Atomic,
+    /// Anything else.
+    Other,
+}
+
+/// A traced process, which stands still whenever nobody runs it.
+#[derive(Debug)]
+pub(crate) struct Tracee {
+    pid: Pid,
+}
+
+/// What `siginfo` says when the trap was an instruction (int3) and not a step.
+const SI_KERNEL: i32 = 0x80;
+
+impl Tracee {
+    /// Takes over a process that waits; it dies when we do.
+    pub(crate) fn seize(pid: Pid) -> Outcome<Self> {
+        ptrace::seize(pid, ptrace::Options::PTRACE_O_EXITKILL)?;
+        Ok(Self { pid })
+    }
+
+    /// Its pid.
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Lets it, who stands still, run until its next mark.
+    pub(crate) fn run_to_mark(&mut self) -> Outcome {
+        ptrace::cont(self.pid, None)?;
+        self.await_mark()
+    }
+
+    /// Waits until it, who runs, comes to its next mark.
+    pub(crate) fn await_mark(&mut self) -> Outcome {
+        loop {
+            match self.wait()? {
+                Event::Mark => return Ok(()),
+                Event::Stepped => ptrace::cont(self.pid, None)?,
+                Event::Ended(how) => {
+                    return Err(Stop::failed(format!("{how} where a mark was expected")));
+                }
+            }
+        }
+    }
+
+    /// Executes one instruction.
+    pub(crate) fn step(&mut self) -> Outcome<Event> {
+        ptrace::step(self.pid, None)?;
+        self.wait()
+    }
+
+    /// Kills it where it stands. It stays a zombie of its parent.
+    pub(crate) fn kill(&mut self) -> Outcome {
+        kill(self.pid, Signal::SIGKILL)?;
+        loop {
+            match waitpid(self.pid, Some(WaitPidFlag::__WALL))? {
+                WaitStatus::Signaled(..) | WaitStatus::Exited(..) => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets it go.
+    pub(crate) fn detach(self) -> Outcome {
+        Ok(ptrace::detach(self.pid, None)?)
+    }
+
+    /// Waits for the next stop that means something; hands other signals on.
+    fn wait(&mut self) -> Outcome<Event> {
+        loop {
+            match waitpid(self.pid, Some(WaitPidFlag::__WALL))? {
+                WaitStatus::Stopped(_, Signal::SIGTRAP) => {
+                    let trap = ptrace::getsiginfo(self.pid)?;
+                    return Ok(if trap.si_code == SI_KERNEL {
+                        Event::Mark
+                    } else {
+                        Event::Stepped
+                    });
+                }
+                WaitStatus::Stopped(_, signal) => ptrace::step(self.pid, signal)?,
+                WaitStatus::Exited(_, code) => {
+                    return Ok(Event::Ended(format!("exited with {code}")));
+                }
+                WaitStatus::Signaled(_, signal, _) => {
+                    return Ok(Event::Ended(format!("died of {signal}")));
+                }
+                other => return Err(Stop::failed(format!("an unknown stop: {other:?}"))),
+            }
+        }
+    }
+}
+
+/// Ends a process that was a tracee or is a child, whatever it does.
+pub(crate) fn end(pid: Pid) -> Outcome {
+    match kill(pid, Signal::SIGKILL) {
+        Ok(()) | Err(Errno::ESRCH) => {}
+        Err(e) => return Err(e.into()),
+    }
+    loop {
+        match waitpid(pid, Some(WaitPidFlag::__WALL)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(Errno::ECHILD) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Tracee {
+    /// The address of the instruction that it executes next.
+    pub(crate) fn position(&self) -> Outcome<u64> {
+        Ok(ptrace::getregs(self.pid)?.rip)
+    }
+
+    /// Whether the instruction at an address has an effect that others can order.
+    pub(crate) fn kind(&self, at: u64) -> Outcome<Kind> {
+        let bytes = self.word(at)?.to_le_bytes();
+        if bytes[..2] == [0x0f, 0x05] {
+            return Ok(Kind::Call);
+        }
+        // An exchange with memory is locked without a prefix; its opcode may follow a REX or size prefix.
+        let rest = match bytes[0] {
+            0x40..=0x4f | 0x66 => &bytes[1..],
+            _ => &bytes[..],
+        };
+        let exchange = matches!(rest[0], 0x86 | 0x87) && rest[1] < 0xc0;
+        Ok(if bytes[0] == 0xf0 || exchange {
+            Kind::Atomic
+        } else {
+            Kind::Other
+        })
+    }
+
+    /// Lets the system call that it stands before fail, without being made. Not a close, which does not fail on
+    /// a descriptor that is open, and whose failure the standard library takes for one that was closed by others.
+    pub(crate) fn refuse_call(&mut self, error: Errno) -> Outcome {
+        let mut registers = ptrace::getregs(self.pid)?;
+        if i64::try_from(registers.rax) == Ok(nix::libc::SYS_close) {
+            return Ok(());
+        }
+        // No call has this number: the kernel does nothing, and says ENOSYS.
+        registers.rax = u64::MAX;
+        ptrace::setregs(self.pid, registers)?;
+        let event = self.step()?;
+        ensure!(
+            matches!(event, Event::Stepped),
+            "{event:?} at a system call"
+        );
+        let mut registers = ptrace::getregs(self.pid)?;
+        registers.rax = i64::from(-(error as i32)).cast_unsigned();
+        Ok(ptrace::setregs(self.pid, registers)?)
+    }
+
+    /// Lets it run to `at`, past `passes` earlier passes there; false when it ran into a mark instead.
+    pub(crate) fn run_to(&mut self, at: u64, passes: u32) -> Outcome<bool> {
+        const INT3: u64 = 0xcc;
+        let word = self.word(at)?;
+        let trap = (word & !0xff) | INT3;
+        for pass in 0..=passes {
+            if self.position()? == at && pass == 0 {
+                // It stands there already: this is the first pass.
+                if passes == 0 {
+                    return Ok(true);
+                }
+                self.step()?;
+                continue;
+            }
+            self.poke(at, trap)?;
+            ptrace::cont(self.pid, None)?;
+            let event = self.wait()?;
+            self.poke(at, word)?;
+            match event {
+                Event::Mark if self.position()? == at + 1 => {
+                    let mut registers = ptrace::getregs(self.pid)?;
+                    registers.rip = at;
+                    ptrace::setregs(self.pid, registers)?;
+                }
+                Event::Mark => return Ok(false),
+                Event::Stepped => {
+                    return Err(Stop::failed("a step where a breakpoint was expected"));
+                }
+                Event::Ended(how) => return Err(Stop::failed(format!("{how} inside the section"))),
+            }
+            if pass < passes {
+                let event = self.step()?;
+                ensure!(
+                    matches!(event, Event::Stepped),
+                    "{event:?} behind a breakpoint"
+                );
+            }
+        }
+        Ok(true)
+    }
+
+    fn word(&self, at: u64) -> Outcome<u64> {
+        let address = std::ptr::without_provenance_mut(
+            usize::try_from(at).expect("an address of a 64-bit process"),
+        );
+        let word = ptrace::read(self.pid, address)?;
+        Ok(u64::from_ne_bytes(word.to_ne_bytes()))
+    }
+
+    fn poke(&self, at: u64, word: u64) -> Outcome {
+        let address = std::ptr::without_provenance_mut(
+            usize::try_from(at).expect("an address of a 64-bit process"),
+        );
+        Ok(ptrace::write(
+            self.pid,
+            address,
+            i64::from_ne_bytes(word.to_ne_bytes()),
+        )?)
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Tracee {
+    pub(crate) fn position(&self) -> Outcome<u64> {
+        Err(elsewhere())
+    }
+
+    pub(crate) fn kind(&self, _at: u64) -> Outcome<Kind> {
+        Err(elsewhere())
+    }
+
+    pub(crate) fn refuse_call(&mut self, _error: Errno) -> Outcome {
+        Err(elsewhere())
+    }
+
+    pub(crate) fn run_to(&mut self, _at: u64, _passes: u32) -> Outcome<bool> {
+        Err(elsewhere())
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn elsewhere() -> Stop {
+    Stop::Skipped("the stepper knows x86-64 only".to_owned())
+}
+
+/// A mark: a trap that the tracer sees. Without a tracer it kills the process.
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "a breakpoint has no safe form")]
+pub(crate) fn mark() {
+    // SAFETY: int3 reads and writes no memory and no register; its trap is the tracer's, who continues behind it.
+    unsafe { std::arch::asm!("int3") };
+}
+
+/// A mark: there is none on this processor yet, and no scenario that would reach it.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn mark() {}
