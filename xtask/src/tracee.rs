@@ -162,11 +162,14 @@ impl Tracee {
         })
     }
 
-    /// Lets the system call that it stands before fail, without being made. Not a close, which does not fail on
-    /// a descriptor that is open, and whose failure the standard library takes for one that was closed by others.
+    /// Lets the system call that it stands before fail, without being made. Not a close, nor the question
+    /// whether a descriptor is open, which do not fail on one that is: the standard library takes their failure for a
+    /// descriptor that others closed, and aborts.
     pub(crate) fn refuse_call(&mut self, error: Errno) -> Outcome {
         let mut registers = ptrace::getregs(self.pid)?;
-        if i64::try_from(registers.rax) == Ok(nix::libc::SYS_close) {
+        let call = i64::try_from(registers.rax).unwrap_or(-1);
+        let asks_if_open = call == nix::libc::SYS_fcntl && registers.rsi == 1; // F_GETFD
+        if call == nix::libc::SYS_close || asks_if_open {
             return Ok(());
         }
         // No call has this number: the kernel does nothing, and says ENOSYS.
