@@ -167,6 +167,33 @@ mod tests {
     }
 
     #[test]
+    fn a_sleeper_is_found_through_another_mapping_of_the_same_file() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4096).unwrap();
+        let [here, there] = [(); 2].map(|()| memmap2::MmapRaw::map_raw(&file).unwrap());
+        assert_ne!(here.as_ptr(), there.as_ptr());
+        // SAFETY: the mapping is page-aligned, 4,096 bytes long, and outlives the reference; it is only
+        // accessed as this atomic.
+        let here = unsafe { AtomicU32::from_ptr(here.as_mut_ptr().cast()) };
+        // SAFETY: as above.
+        let there = unsafe { AtomicU32::from_ptr(there.as_mut_ptr().cast()) };
+        thread::scope(|scope| {
+            let sleeper = scope.spawn(|| wait(here, 0, LONG));
+            while wake_all(there) == 0 {
+                thread::yield_now();
+            }
+            assert_eq!(sleeper.join().unwrap(), Wait::Woken);
+        });
+    }
+
+    #[test]
+    fn a_page_that_is_not_there_is_refused_and_not_slept_on() {
+        let nowhere = ptr::null_mut();
+        assert_eq!(wait_at(nowhere, 0, LONG), Wait::Refused(Errno::EFAULT));
+        assert_eq!(wake_at(nowhere, 1), 0);
+    }
+
+    #[test]
     fn the_high_half_of_a_wide_word_is_not_compared() {
         let word = AtomicU64::new(5 << 32 | 1);
         assert_eq!(wait_low(&word, 5, LONG), Wait::Changed);

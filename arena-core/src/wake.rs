@@ -166,8 +166,8 @@ impl WakeCell for AtomicU32 {
 
 fn ticket<C: WakeCell>(wake: &C, sleepers: &C) -> Ticket {
     // First: a waker that clears the count below raises `wake` afterwards, beyond what is read here.
-    // EDGE woken, acquire half: a waker whose increment is seen here had cleared `sleepers` before, so it
-    // does not clear what is added below.
+    // EDGE cleared, acquire half. (A model that runs read-modify-writes in program order, as loom does,
+    // cannot show what is lost without this edge: they are both about the order of two of them.)
     let seen = wake.load(Ordering::Acquire);
     // Relaxed: ordered by the fence.
     sleepers.add_one(Ordering::Relaxed);
@@ -209,8 +209,10 @@ fn wake_all<C: WakeCell>(wake: &C, sleepers: &C) {
     // meanwhile, this one goes on: the other may be stopped right here.
     // Relaxed: kept before the increment by its release.
     sleepers.clear(Ordering::Relaxed);
-    // EDGE woken, release half: who sees the new count sees what was made visible before, and `sleepers`
-    // cleared.
+    // EDGE cleared, release half: who sees the new count, and announces itself anew, does so after the line
+    // above and is not cleared by it.
+    // EDGE woken, release half: who sees the new count sees what was made visible before the fence. The
+    // fence alone would do for that.
     wake.add_one(Ordering::Release);
     wake.rouse();
 }

@@ -10,18 +10,59 @@ use std::sync::Arc;
 
 /// Explores every execution of `f` with at most three preemptions.
 pub(crate) fn check(f: impl Fn() + Sync + Send + 'static) {
+    check_bounded(3, f);
+}
+
+/// Explores every execution of `f` with at most `preemptions`; for models in which three take minutes.
+pub(crate) fn check_bounded(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.check(f);
 }
 
-impl AtomicWord for LoomU64 {
+/// A place in an execution where other threads may step in, before a load as before a store.
+///
+/// loom tries another order of two accesses only if one of them is the *last* before the other. In "A loads, B
+/// loads, B stores" that hides from it that B could store before A loads, and most exchanges here follow a
+/// load of their own. A store that nobody reads goes before each access, so that any two of them are in
+/// conflict; as nobody reads it, it orders nothing.
+pub(crate) struct Crossing(LoomU64);
+
+impl Crossing {
+    pub(crate) fn new() -> Self {
+        Self(LoomU64::new(0))
+    }
+
+    pub(crate) fn pass(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A 64-bit word of the protocols.
+pub(crate) struct ModelWord {
+    word: LoomU64,
+    crossing: Crossing,
+}
+
+impl ModelWord {
+    pub(crate) fn new(word: u64) -> Self {
+        Self {
+            word: LoomU64::new(word),
+            crossing: Crossing::new(),
+        }
+    }
+}
+
+impl AtomicWord for ModelWord {
     fn load(&self, order: Ordering) -> u64 {
-        self.load(order)
+        self.crossing.pass();
+        self.word.load(order)
     }
 
     fn exchange(&self, current: u64, new: u64, success: Ordering) -> Result<(), u64> {
-        self.compare_exchange(current, new, success, Ordering::Relaxed)
+        self.crossing.pass();
+        self.word
+            .compare_exchange(current, new, success, Ordering::Relaxed)
             .map(drop)
     }
 
@@ -35,7 +76,7 @@ const FREE: u64 = 0;
 const HELD: u64 = 1;
 
 /// A byte as the kernel keeps it.
-pub(crate) struct ModelByte(LoomU64);
+pub(crate) struct ModelByte(ModelWord);
 
 pub(crate) struct TakenByte(u16);
 
@@ -47,16 +88,16 @@ impl HeldByte for TakenByte {
 
 impl ModelByte {
     pub(crate) fn held() -> Self {
-        Self(LoomU64::new(HELD))
+        Self(ModelWord::new(HELD))
     }
 
     pub(crate) fn free() -> Self {
-        Self(LoomU64::new(FREE))
+        Self(ModelWord::new(FREE))
     }
 
     /// What the kernel does at the death of the holder.
     pub(crate) fn die(&self) {
-        self.0.store(FREE, Ordering::Release);
+        assert_eq!(self.0.exchange(HELD, FREE, Ordering::Release), Ok(()));
     }
 
     pub(crate) fn try_take(&self, slot: u16) -> Option<TakenByte> {
@@ -74,13 +115,13 @@ impl ModelByte {
     }
 }
 
-pub(crate) fn row_of(id: AttachmentId, state: RowState) -> AttachmentWord<LoomU64> {
+pub(crate) fn row_of(id: AttachmentId, state: RowState) -> AttachmentWord<ModelWord> {
     let row = Row::new(id.generation(), state).unwrap();
-    AttachmentWord(LoomU64::new(row.encode()))
+    AttachmentWord(ModelWord::new(row.encode()))
 }
 
 struct Model {
-    row: AttachmentWord<LoomU64>,
+    row: AttachmentWord<ModelWord>,
     byte: ModelByte,
     /// Something that the first occupant stores, or an identity.
     data: LoomU64,

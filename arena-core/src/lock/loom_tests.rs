@@ -7,7 +7,7 @@
 use super::protocol::{LockCell, Refusal, Taken, acquire, release};
 use super::word::{Lock, low_half};
 use super::*;
-use crate::attachment_word::loom_tests::{ModelByte, check, row_of};
+use crate::attachment_word::loom_tests::{ModelByte, ModelWord, check, check_bounded, row_of};
 use crate::attachment_word::{AtomicWord, AttachmentWord, RowState};
 use loom::sync::atomic::AtomicU64 as LoomU64;
 use loom::sync::{Condvar, Mutex};
@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 const FOR_EVER: Duration = Duration::MAX;
 /// Each look at the clock of the model takes a millisecond.
-const SHORT: Duration = Duration::from_millis(3);
+const SHORT: Duration = Duration::from_millis(2);
 
 struct ModelLock {
-    word: LoomU64,
+    word: ModelWord,
     queue: Mutex<()>,
     woken: Condvar,
     patient: bool,
@@ -28,7 +28,7 @@ struct ModelLock {
 impl ModelLock {
     fn new(lock: Lock, patient: bool) -> Self {
         Self {
-            word: LoomU64::new(lock.encode()),
+            word: ModelWord::new(lock.encode()),
             queue: Mutex::new(()),
             woken: Condvar::new(),
             patient,
@@ -46,7 +46,7 @@ impl AtomicWord for ModelLock {
     }
 
     fn fence(order: Ordering) {
-        LoomU64::fence(order);
+        ModelWord::fence(order);
     }
 }
 
@@ -80,7 +80,7 @@ fn held(by: AttachmentId) -> Lock {
 /// A lock, what it guards, and the row and byte of slot 0; everybody else lives.
 struct Model {
     lock: ModelLock,
-    row: AttachmentWord<LoomU64>,
+    row: AttachmentWord<ModelWord>,
     byte: ModelByte,
     data: LoomU64,
     inside: LoomU64,
@@ -156,8 +156,8 @@ fn spawn<T: 'static>(
 }
 
 /// `others` and the main thread each add one under the lock, sleeping for it if they must.
-fn contenders_all_count(others: u16, rounds: u64) {
-    check(move || {
+fn contenders_all_count(preemptions: usize, others: u16, rounds: u64) {
+    check_bounded(preemptions, move || {
         let model = Model::new(ModelLock::new(Lock::Free, true), ModelByte::held());
         let work = move |model: &Model, slot| {
             for _ in 0..rounds {
@@ -181,12 +181,12 @@ fn contenders_all_count(others: u16, rounds: u64) {
 
 #[test]
 fn unlocked_shows_the_next_holder_what_the_last_one_stored_and_wakes_it() {
-    contenders_all_count(1, 2);
+    contenders_all_count(3, 1, 2);
 }
 
 #[test]
 fn unlocked_wakes_one_sleeper_after_the_other() {
-    contenders_all_count(2, 1);
+    contenders_all_count(2, 2, 1);
 }
 
 #[test]
@@ -207,23 +207,20 @@ fn death_is_inherited_once_with_all_that_the_dead_one_stored() {
     check(|| {
         let dead = id(0, 1);
         let model = Model::new(ModelLock::new(held(dead), false), ModelByte::held());
-        let dying = spawn(&model, |model| {
-            model.data.store(1, Ordering::Relaxed);
-            model.byte.die();
-        });
         // A few looks each, perhaps all of them before the death.
-        let contend = |model: &Model, slot| {
-            model.with_lock(id(slot, 1), SHORT, |taken| {
+        let contend = |model: &Model, slot, timeout| {
+            model.with_lock(id(slot, 1), timeout, |taken| {
                 let half_state = model.data.load(Ordering::Relaxed);
                 assert_eq!(half_state, if taken == Taken::Inherited { 1 } else { 2 });
                 model.data.store(2, Ordering::Relaxed);
             })
         };
-        let rival = spawn(&model, move |model| contend(model, 2));
-        let here = contend(&model, 1);
-        dying.join().unwrap();
-        let there = rival.join().unwrap();
-        let outcomes = [here, there, contend(&model, 3)];
+        let rivals = [(1, Duration::ZERO), (2, SHORT)]
+            .map(|(slot, timeout)| spawn(&model, move |model| contend(model, slot, timeout)));
+        model.data.store(1, Ordering::Relaxed);
+        model.byte.die();
+        let [one, two] = rivals.map(|rival| rival.join().unwrap());
+        let outcomes = [one, two, contend(&model, 3, Duration::ZERO)];
         let inherited = outcomes
             .iter()
             .filter(|outcome| **outcome == Ok(Taken::Inherited));
@@ -247,6 +244,22 @@ fn death_of_an_inheritor_is_inherited_again() {
             .iter()
             .filter(|outcome| **outcome == Ok(Taken::Inherited));
         assert_eq!(inherited.count(), 1, "{outcomes:?}");
+    });
+}
+
+#[test]
+fn death_under_sleepers_ends_with_all_of_them_awake() {
+    check(|| {
+        let model = Model::new(ModelLock::new(held(id(0, 1)), true), ModelByte::held());
+        // Finds a holder that lives, and then only a wake-up can end its sleep.
+        let sleeper = spawn(&model, |model| model.with_lock(id(1, 1), FOR_EVER, |_| ()));
+        model.byte.die();
+        let here = model.with_lock(id(2, 1), Duration::ZERO, |_| ());
+        let there = sleeper.join().unwrap();
+        let inherited = [here, there]
+            .into_iter()
+            .filter(|outcome| *outcome == Ok(Taken::Inherited));
+        assert_eq!(inherited.count(), 1, "{here:?} {there:?}");
     });
 }
 

@@ -1,6 +1,6 @@
 //! The lock with a clock, processes and deaths that the test decides on.
 
-use super::protocol::{LockCell, acquire};
+use super::protocol::{LockCell, Refusal, acquire};
 use super::*;
 use crate::attachment_word::AtomicWord;
 use std::sync::Mutex;
@@ -309,6 +309,49 @@ impl Environment for TickingWorld {
     fn now(&self) -> Duration {
         Duration::from_millis(self.ms.fetch_add(1, Ordering::Relaxed))
     }
+}
+
+/// A word that a barger has taken, without any sleeper announced, whenever a sleep on it ends.
+struct Barged(AtomicU64);
+
+impl AtomicWord for Barged {
+    fn load(&self, order: Ordering) -> u64 {
+        AtomicWord::load(&self.0, order)
+    }
+
+    fn exchange(&self, current: u64, new: u64, success: Ordering) -> Result<(), u64> {
+        self.0.exchange(current, new, success)
+    }
+
+    fn fence(_order: Ordering) {}
+}
+
+impl LockCell for Barged {
+    fn sleep(&self, _expected: u32, _slice: Duration) {
+        let by = id(3);
+        let barged = Lock::Held { by, waiters: false };
+        self.0.store(barged.encode(), Ordering::Relaxed);
+    }
+
+    fn wake_one(&self) {}
+}
+
+#[test]
+fn a_waiter_that_gives_up_leaves_its_wake_up_to_the_others_who_sleep() {
+    let by = id(2);
+    let cell = Barged(AtomicU64::new(Lock::Held { by, waiters: false }.encode()));
+    let world = TickingWorld {
+        life: Life::Held,
+        ms: AtomicU64::new(0),
+    };
+    let timeout = Duration::from_millis(2);
+    assert_eq!(
+        acquire(&cell, id(1), &world, timeout),
+        Err(Refusal::Busy { holder: id(3) })
+    );
+    let left = Lock::decode(cell.0.into_inner());
+    let by = id(3);
+    assert_eq!(left, Some(Lock::Held { by, waiters: true }));
 }
 
 #[test]
