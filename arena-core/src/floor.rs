@@ -35,7 +35,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"ARENAFLO");
 const AHEAD: u64 = 1 << 50;
 
 /// The floors that an arena keeps to: in its directory, and where the options say besides; its
-/// owner's, and root's, who may have destroyed an arena of this name whoever owned it.
+/// owner's, and root's, who may have destroyed an arena of this name whoever owned it. (Owners are
+/// as the user namespace shows them: two that show one user differently keep two floors.)
 #[derive(Debug)]
 pub(crate) struct Floors {
     read: Vec<Floor>,
@@ -49,11 +50,16 @@ impl Floors {
         let (mut read, mut raised) = (Vec::new(), Vec::new());
         let euid = geteuid().as_raw();
         for directory in directories {
-            let of = |owner| Floor::new(directory, owner);
-            read.extend([of(owner), of(0)]);
-            raised.push(of(owner));
+            read.push(Floor::new(directory, owner));
+            if owner != 0 {
+                read.push(Floor {
+                    is_optional: true,
+                    ..Floor::new(directory, 0)
+                });
+            }
+            raised.push(Floor::new(directory, owner));
             if euid != owner {
-                raised.push(of(euid));
+                raised.push(Floor::new(directory, euid));
             }
         }
         Floors { read, raised }
@@ -85,13 +91,19 @@ impl Floors {
 struct Floor {
     path: PathBuf,
     owner: u32,
+    /// Not believed, and no reason to refuse anything, when somebody else put it there.
+    is_optional: bool,
 }
 
 impl Floor {
     /// The floor of the arenas of `owner` in `directory`.
     fn new(directory: &Path, owner: u32) -> Floor {
         let path = directory.join(format!("arena-floor.{owner}"));
-        Floor { path, owner }
+        Floor {
+            path,
+            owner,
+            is_optional: false,
+        }
     }
 
     fn read(&self) -> Result<u64, OpenError> {
@@ -100,7 +112,10 @@ impl Floor {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             Err(error) => return Err(self.failed("open", error)),
         };
-        self.check_file(&file)?;
+        match self.check_file(&file) {
+            Err(_) if self.is_optional => return Ok(0),
+            other => other?,
+        }
         let mut words = [0u64; 2];
         let bytes = bytemuck::bytes_of_mut(&mut words);
         match std::os::unix::fs::FileExt::read_exact_at(&file, bytes, 0) {
@@ -316,5 +331,28 @@ mod tests {
         std::fs::remove_file(&floor.path).unwrap();
         nix::unistd::mkfifo(&floor.path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
         assert!(matches!(floor.raise(9), Err(OpenError::NotRegular { .. })));
+    }
+
+    #[test]
+    fn floor_of_root_that_somebody_else_put_there_is_not_believed_and_refuses_nothing() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let owner = geteuid().as_raw();
+        let floor = Floor {
+            is_optional: true,
+            ..Floor::new(directory.path(), owner + 7)
+        };
+        let other = Floor::new(directory.path(), owner);
+        other.raise(7_000).unwrap();
+        std::fs::rename(&other.path, &floor.path).unwrap();
+        if owner != 0 {
+            assert_eq!(floor.read().unwrap(), 0);
+        }
+        std::fs::set_permissions(&floor.path, Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(floor.read().unwrap(), 0);
+        let needed = Floor {
+            is_optional: false,
+            ..floor
+        };
+        assert!(needed.read().is_err());
     }
 }
