@@ -12,6 +12,7 @@ use nix::sys::stat::fstat;
 
 use crate::attachment::{self, Attachment, Joined, Place};
 use crate::attachment_word::Life;
+use crate::bell::{Bell, BellError, SeenBell};
 use crate::create::{self, Created};
 use crate::destroy;
 use crate::error::{CarveError, DestroyError, JoinError, OpenError};
@@ -23,7 +24,7 @@ use crate::layout::{Geometry, Header, Row};
 use crate::lock::{Acquired, Environment, LockError, LockWord};
 use crate::map::Mapping;
 use crate::options::ArenaOptions;
-use crate::probe::{Probe, probe};
+use crate::probe::{Gone, Probe, outlived, probe};
 use crate::region::{self, Region, RegionInfo};
 use crate::wiped::WipedPage;
 
@@ -43,8 +44,8 @@ struct Inner {
     file: ArenaFile,
     mapping: Arc<Mapping>,
     geometry: Geometry,
-    /// Word 0: this process's id, 0 before it joined; word 1: its `Joined`, as a raw Arc. Both are
-    /// 0 again in a child.
+    /// Word 0: this process's id, 0 before it joined; word 1: its `Joined`, as a raw Arc; word 2: 1
+    /// once its bell hangs. All are 0 again in a child.
     own: WipedPage,
     floors: Option<Floors>,
     owner: u32,
@@ -391,6 +392,47 @@ impl Arena {
     pub fn probe(&self, id: AttachmentId) -> Probe {
         let own = self.me_if_joined();
         probe(id, self.rows(), own, &self.inner.file)
+    }
+
+    /// The proof that `id` is gone, if its row is a later occupant's or nobody's: what
+    /// [`probe`](Self::probe) says without a system call. One load.
+    #[must_use]
+    pub fn outlived(&self, id: AttachmentId) -> Option<Gone> {
+        outlived(id, self.rows())
+    }
+
+    /// Hangs this process's bell, so that others notice at once when it begins to die.
+    ///
+    /// The first call starts a thread that sleeps until this process leaves the arena; later ones are
+    /// two loads. A process without a bell is judged correctly, but later if it is large.
+    ///
+    /// # Errors
+    ///
+    /// [`BellError`]: the process goes on without. The system is asked again once a second at most.
+    pub fn hang_bell(&self) -> Result<(), BellError> {
+        let _me = self.me()?;
+        // Relaxed: whether there is something to do; the bell itself is looked at by others alone.
+        if self.inner.own.word::<2>().load(Ordering::Relaxed) == 0 {
+            attachment::join(&self.place())?.hang_bell()?;
+            // Relaxed: as above.
+            self.inner.own.word::<2>().store(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The bell of whoever sits in this slot; `None` for a slot that there is not. One load.
+    ///
+    /// Whose it is the row says, when it is looked at *after* the bell.
+    #[must_use]
+    pub fn bell(&self, slot: u16) -> Option<Bell> {
+        Some(self.seen_bell(slot)?.state())
+    }
+
+    /// As [`bell`](Self::bell), with what it takes to sleep on it.
+    #[must_use]
+    pub fn seen_bell(&self, slot: u16) -> Option<SeenBell<'_>> {
+        let row = self.rows().get(usize::from(slot))?;
+        Some(SeenBell::look(&row.bell))
     }
 
     /// Empties the rows of processes that are gone, and says how many. A system call a row that is

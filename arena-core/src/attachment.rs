@@ -3,9 +3,10 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::attachment_word::{ClaimError, HeldByte, Reaped, RowState};
+use crate::bell::{self, BellError, BellRope};
 use crate::clock;
 use crate::error::JoinError;
 use crate::file::{AnchorPage, ArenaFile, FileKey, LockByte};
@@ -152,16 +153,32 @@ pub(crate) struct Joined {
     pub(crate) id: AttachmentId,
     mapping: Arc<Mapping>,
     geometry: Geometry,
+    bell: Mutex<BellRope>,
     _byte: AnchorPage,
+}
+
+impl Joined {
+    /// Hangs the bell of this process's row, unless it hangs.
+    pub(crate) fn hang_bell(&self) -> Result<(), BellError> {
+        let mut rope = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
+        let row = u64::from(self.id.slot()) * size_of::<Row>() as u64;
+        let bell = std::mem::offset_of!(Row, bell) as u64;
+        rope.hang(&self.mapping, self.geometry.rows_at() + row + bell)
+    }
 }
 
 impl Drop for Joined {
     fn drop(&mut self) {
+        // Before the row is left: a bell that rang later could be the next occupant's. And before the
+        // arena can be unmapped: the kernel would follow the list to a place that is something else.
+        let rope = self.bell.get_mut();
+        rope.unwrap_or_else(PoisonError::into_inner).take_down();
         // The generation moves on first, so that every word which names it is stale from then on;
         // the byte is freed by the drop of its page afterwards.
         let row = &rows(&self.mapping, self.geometry)[usize::from(self.id.slot())];
         // `false` would mean that somebody wrote over the row, which is not ours to mend.
         let _was_ours = row.state.leaving(self.id) && row.state.leave(self.id);
+        bell::silence(&row.bell);
     }
 }
 
@@ -172,7 +189,7 @@ pub(crate) fn rows(mapping: &Mapping, geometry: Geometry) -> &[Row] {
 }
 
 /// The attachments of this process, one a file.
-static PROCESS: PerProcess<Vec<(FileKey, Weak<Joined>)>> = PerProcess::new();
+static PROCESS: PerProcess<Vec<(FileKey, Weak<Joined>)>> = PerProcess::that_fork_waits_for();
 
 /// Gives a handle's share back. The last one leaves, alone in this process, so that who opens the
 /// arena meanwhile finds the slot taken or free, and not in between.
@@ -300,6 +317,7 @@ fn settle(
     row: &Row,
     id: AttachmentId,
 ) -> Result<Joined, JoinError> {
+    bell::silence(&row.bell);
     let leave = |error| {
         let _was_ours = row.state.leave(id);
         error
@@ -333,6 +351,7 @@ fn settle(
         id,
         mapping,
         geometry,
+        bell: Mutex::default(),
         _byte: byte,
     })
 }
@@ -373,7 +392,12 @@ fn introduce(row: &Row, id: AttachmentId) {
 pub(crate) fn reap(place: &Place<'_>, rows: &[Row], own: Option<AttachmentId>) -> usize {
     let emptied = |(slot, row): &(u16, &Row)| {
         let reaped = row.state.reap(|| ask(*slot, own, place.file));
-        matches!(reaped, Reaped::Emptied { .. })
+        let emptied = matches!(reaped, Reaped::Emptied { .. });
+        if emptied {
+            // Those who slept on a bell that nobody had hung need not wait for their next look.
+            bell::wake_rest(&row.bell);
+        }
+        emptied
     };
     let count = (0u16..).zip(rows).filter(emptied).count();
     let header: &Header = place

@@ -8,11 +8,72 @@
     reason = "no safe wrapper offers a shared futex; this file is the only one that calls it"
 )]
 
+mod any;
+
+use core::marker::PhantomData;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use core::time::Duration;
 use nix::errno::Errno;
 use nix::libc;
+use portable_atomic::AtomicU128;
+
+pub use any::{MOST_WORDS, WaitAny, any_is_offered, wait_any};
+
+/// Four bytes that can be slept on: all of a 32-bit atomic, or a part of a wider one.
+///
+/// An address for the kernel alone. The program never loads or stores through it, because accesses
+/// of two sizes to one atomic are not defined; it computes the expected value from the whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Word<'a> {
+    at: *mut u32,
+    of: PhantomData<&'a AtomicU32>,
+}
+
+// SAFETY: the address is dereferenced by the kernel alone, and names memory that is borrowed, shared,
+// for 'a.
+unsafe impl Send for Word<'_> {}
+// SAFETY: likewise.
+unsafe impl Sync for Word<'_> {}
+
+#[cfg(target_endian = "little")]
+impl<'a> Word<'a> {
+    /// A whole 32-bit word.
+    #[must_use]
+    pub fn of(word: &'a AtomicU32) -> Word<'a> {
+        Word::at(word.as_ptr())
+    }
+
+    /// The low half of a 64-bit word.
+    #[must_use]
+    pub fn low_half_of(word: &'a AtomicU64) -> Word<'a> {
+        Word::at(word.as_ptr().cast())
+    }
+
+    /// A quarter of a 128-bit word: 0 is the lowest, 3 the highest 32 bits.
+    #[must_use]
+    pub fn quarter_of<const N: usize>(word: &'a AtomicU128) -> Word<'a> {
+        const { assert!(N < 4, "there are four quarters") };
+        Word::at(word.as_ptr().cast::<u32>().wrapping_add(N))
+    }
+
+    fn at(at: *mut u32) -> Word<'a> {
+        Word {
+            at,
+            of: PhantomData,
+        }
+    }
+
+    /// As [`wait`], on this part of a word.
+    pub fn wait(self, expected: u32, timeout: Option<Duration>) -> Wait {
+        wait_at(self.at, expected, timeout)
+    }
+
+    /// As [`wake_all`], for those who sleep on this part of a word.
+    pub fn wake_all(self) -> usize {
+        wake_at(self.at, i32::MAX)
+    }
+}
 
 /// Why a sleep ended.
 #[must_use = "the word is to be looked at again, and the deadline too"]
@@ -76,9 +137,9 @@ fn low_half(word: &AtomicU64) -> *mut u32 {
 fn wait_at(word: *mut u32, expected: u32, timeout: Option<Duration>) -> Wait {
     let timeout = timeout.map(timespec);
     let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: FUTEX_WAIT reads four bytes at `word`, which both callers derive from a reference to an
-    // atomic that is borrowed for the call, and it is aligned as a u32 because a u32 or a u64 atomic
-    // begins there; were the page gone all the same, the kernel answers EFAULT. It reads a timespec
+    // SAFETY: FUTEX_WAIT reads four bytes at `word`, which all callers derive from a reference to an
+    // atomic that is borrowed for the call, and it is aligned as a u32 because an atomic begins
+    // there or a multiple of four bytes before; were the page gone all the same, the kernel answers EFAULT. It reads a timespec
     // at `timeout`, which is null or points to the local above. It writes nothing.
     let outcome = unsafe {
         libc::syscall(
@@ -101,7 +162,7 @@ fn wait_at(word: *mut u32, expected: u32, timeout: Option<Duration>) -> Wait {
 
 fn wake_at(word: *mut u32, most: i32) -> usize {
     // SAFETY: FUTEX_WAKE takes `word` as the name of a queue: it looks up the page behind it, and reads
-    // and writes nothing there. Both callers derive it from a reference borrowed for the call.
+    // and writes nothing there. All callers derive it from a reference borrowed for the call.
     let woken = unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, most) };
     // Refused means that nobody was woken, and sleepers look for themselves in time.
     usize::try_from(woken).unwrap_or(0)

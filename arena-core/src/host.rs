@@ -36,8 +36,7 @@ pub(crate) fn namespace(kind: &str) -> u64 {
 /// be read, or /proc shows another PID namespace.
 #[must_use]
 pub fn start_ticks(pid: u32) -> Option<u64> {
-    let own = fs::read_link("/proc/self").ok()?;
-    if own.as_os_str() != std::process::id().to_string().as_str() {
+    if !proc_is_ours() {
         return None;
     }
     start_in(&format!("/proc/{pid}/stat"))
@@ -58,6 +57,13 @@ fn start_in(path: &str) -> Option<u64> {
         .nth(22 - 3)?
         .parse()
         .ok()
+}
+
+/// Whether the numbers in /proc are pids of this process's own PID namespace. Two system calls.
+#[must_use]
+pub fn proc_is_ours() -> bool {
+    let own = fs::read_link("/proc/self");
+    own.is_ok_and(|own| own.as_os_str() == std::process::id().to_string().as_str())
 }
 
 /// The name the kernel shows for this process; empty when /proc is missing.

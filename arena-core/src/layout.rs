@@ -299,7 +299,8 @@ impl HeaderSnapshot {
 ///     64     8  beat_ms        the row's owner                   likewise
 ///     72    40  name           the row's owner                   likewise
 ///    112     8  check          as pid: makes garbled ones known   likewise
-///    120     8  reserved       nobody                            nobody
+///    120     4  bell           see `bell.rs`                      sleepers, and the kernel for them
+///    124     4  reserved       nobody                            nobody
 /// ```
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -314,11 +315,12 @@ pub struct Row {
     pub(crate) beat_ms: AtomicU64,
     pub(crate) name: [AtomicU64; 5],
     pub(crate) check: AtomicU64,
-    pub(crate) reserved: AtomicU64,
+    pub(crate) bell: AtomicU32,
+    pub(crate) reserved: AtomicU32,
 }
 layout!(Row is 128 {
     state @ 0, pid @ 8, pid_inode @ 16, start_ticks @ 24, pid_namespace @ 32, boot_id @ 40,
-    joined_ms @ 56, beat_ms @ 64, name @ 72, check @ 112, reserved @ 120,
+    joined_ms @ 56, beat_ms @ 64, name @ 72, check @ 112, bell @ 120, reserved @ 124,
 });
 
 /// One region's place in the arena.

@@ -63,6 +63,9 @@
 //!   kernel drops when the program's memory is gone: not earlier (a daemon that closes all its
 //!   descriptors keeps it), not later (a child that lives on does not keep it), and visible from
 //!   every namespace. [`Arena::probe`] asks.
+//! - **A death is announced.** A process that hung its [bell](Arena::hang_bell) is known to be dying a
+//!   tenth of a millisecond after the kill, whatever the size of its memory. That is a reason to ask
+//!   for a proof, and not one.
 //! - **A stopped process blocks nothing that exists.** Only carving a new region waits for the
 //!   arena's lock, and says who holds it when its time is over.
 //!
@@ -111,6 +114,7 @@ pub use static_assertions;
 mod arena;
 mod attachment;
 mod attachment_word;
+mod bell;
 pub mod clock;
 mod create;
 mod destroy;
@@ -128,21 +132,25 @@ mod options;
 mod pidfd;
 mod probe;
 mod region;
+#[doc(hidden)]
+pub mod thread;
 mod view;
 mod wake;
-mod wiped;
+#[doc(hidden)]
+pub mod wiped;
 
 pub use arena::Arena;
 pub use attachment::{Attachment, Identity};
 pub use attachment_word::RowState;
+pub use bell::{Bell, BellError, SeenBell};
 pub use error::{CarveError, DestroyError, JoinError, OpenError, OutOfBounds};
 pub use floor::MAX_FENCE;
-pub use host::start_ticks;
+pub use host::{proc_is_ours, start_ticks};
 pub use id::{AttachmentId, MAX_GENERATION, MAX_SLOTS};
 pub use layout::SharedLayout;
 pub use lock::{Acquired, LockError, LockGuard, LockWord};
 pub use options::ArenaOptions;
-pub use pidfd::PidFd;
+pub use pidfd::{Memory, PidFd};
 pub use probe::{Gone, GoneBy, Probe};
 pub use region::{Region, RegionInfo};
 pub use view::{ArenaView, RegionView};

@@ -4,6 +4,7 @@ use crate::attachment_word::{Byte, Life};
 use crate::file::{ArenaFile, LockByte};
 use crate::id::AttachmentId;
 use crate::layout::Row;
+
 /// Proof that the process which was attached as [`id`](Gone::id) is gone: the program ended, was
 /// killed, or was replaced by exec. Made by [`Arena::probe`](crate::Arena::probe) alone, never from
 /// a clock.
@@ -72,6 +73,13 @@ pub(crate) fn probe(
         Life::Held => Probe::Held,
         Life::Unknown => Probe::Unknown,
     }
+}
+
+/// What the row alone proves: no system call.
+pub(crate) fn outlived(id: AttachmentId, rows: &[Row]) -> Option<Gone> {
+    let row = rows.get(usize::from(id.slot()))?;
+    let by = GoneBy::Generation;
+    (row.state.life(id, || Byte::Unknown) == Life::Gone).then_some(Gone { id, by })
 }
 
 /// What the kernel says about a slot's byte. `own` is this process's id: on a descriptor that is

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::fcntl::OFlag;
 
 use crate::attachment::{self, Attachment};
+use crate::bell::{Bell, SeenBell};
 use crate::error::{OpenError, OutOfBounds};
 use crate::file::ArenaFile;
 use crate::id::AttachmentId;
@@ -119,6 +120,13 @@ impl ArenaView {
         (0..self.slots())
             .filter_map(|slot| self.attachment(slot))
             .collect()
+    }
+
+    /// As [`Arena::bell`](crate::Arena::bell).
+    #[must_use]
+    pub fn bell(&self, slot: u16) -> Option<Bell> {
+        let rows = attachment::rows(&self.inner.mapping, self.inner.geometry);
+        Some(SeenBell::look(&rows.get(usize::from(slot))?.bell).state())
     }
 
     /// As [`Arena::probe`](crate::Arena::probe).

@@ -63,22 +63,38 @@ impl Drop for WipedPage {
 /// which a child finds unborn. The parent's value is leaked there, since its memory may have been
 /// copied in the middle of a change.
 #[derive(Debug)]
-pub(crate) struct PerProcess<T: 'static> {
+pub struct PerProcess<T: 'static> {
     page: AtomicPtr<WipedPage>,
+    fork_waits: bool,
     value: std::marker::PhantomData<T>,
 }
 
 impl<T: Default + Send> PerProcess<T> {
-    pub(crate) const fn new() -> PerProcess<T> {
+    /// A value during whose use fork does not wait: what is open then, a child inherits.
+    #[must_use]
+    pub const fn forked_freely() -> PerProcess<T> {
         PerProcess {
             page: AtomicPtr::new(std::ptr::null_mut()),
+            fork_waits: false,
             value: std::marker::PhantomData,
         }
     }
 
-    /// Runs `body` alone in this process, fork included: a fork of another thread waits, so what
-    /// `body` opens and closes again is never inherited. (A raw clone does not wait.)
-    pub(crate) fn with<R>(&'static self, body: impl FnOnce(&mut T) -> R) -> io::Result<R> {
+    /// A value during whose use a fork of another thread waits, so what is opened and closed again
+    /// is never inherited. (A raw clone does not wait.) There is one of these in this crate.
+    pub(crate) const fn that_fork_waits_for() -> PerProcess<T> {
+        PerProcess {
+            fork_waits: true,
+            ..PerProcess::forked_freely()
+        }
+    }
+
+    /// Runs `body` alone in this process. Not re-entrant.
+    ///
+    /// # Errors
+    ///
+    /// When the first call of a process cannot map a page.
+    pub fn with<R>(&'static self, body: impl FnOnce(&mut T) -> R) -> io::Result<R> {
         let page = self.page()?;
         let _held = Held::new(lock_word(page));
         // Relaxed: only the holder of the lock reads or writes this word.
@@ -113,7 +129,9 @@ impl<T: Default + Send> PerProcess<T> {
                     .compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire)
                 {
                     Ok(_) => {
-                        fork_waits_for(fresh);
+                        if self.fork_waits {
+                            fork_waits_for(fresh);
+                        }
                         // SAFETY: a page that was stored is never freed.
                         release(lock_word(unsafe { &*fresh }));
                         fresh
@@ -171,7 +189,7 @@ fn release(word: &AtomicU32) {
     }
 }
 
-/// The page whose lock fork takes: there is one `PerProcess` in this crate.
+/// The page whose lock fork takes.
 static FORK_PAGE: AtomicPtr<WipedPage> = AtomicPtr::new(std::ptr::null_mut());
 
 fn fork_waits_for(page: *mut WipedPage) {

@@ -6,7 +6,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::path::PathBuf;
 
-use arena_core::{Acquired, Arena, ArenaOptions, CarveError, LockWord, OpenError, Probe};
+use arena_core::{Acquired, Arena, ArenaOptions, Bell, CarveError, LockWord, OpenError, Probe};
 use tempfile::TempDir;
 
 fn place() -> (TempDir, PathBuf) {
@@ -580,4 +580,38 @@ fn lock_of_another_arena_is_refused() {
     let arena = small().open(&path).unwrap();
     let word = LockWord::new();
     let _ = arena.try_lock(&word);
+}
+
+#[test]
+fn bell_hangs_from_the_first_call_until_the_last_handle_is_dropped() {
+    let bells = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.filter_map(|task| std::fs::read(task.ok()?.path().join("comm")).ok());
+        names.filter(|name| name.starts_with(b"arena-bell")).count()
+    };
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("arena");
+    let arena = ArenaOptions::new().usable_bytes(4096).open(&path).unwrap();
+    let again = ArenaOptions::new().usable_bytes(4096).open(&path).unwrap();
+    let view = ArenaOptions::new().view(&path).unwrap();
+    let slot = arena.me().unwrap().slot();
+    assert_eq!(
+        (arena.bell(slot), view.bell(slot)),
+        (Some(Bell::None), Some(Bell::None))
+    );
+    for handle in [&arena, &again, &arena] {
+        handle.hang_bell().unwrap();
+        assert_eq!(
+            (arena.bell(slot), view.bell(slot)),
+            (Some(Bell::Hung), Some(Bell::Hung))
+        );
+    }
+    assert_eq!(arena.bell(arena.slots()), None);
+    assert!(Bell::is_offered());
+    drop(arena);
+    assert_eq!(view.bell(slot), Some(Bell::Hung));
+    assert_eq!(bells(), 1, "one a process and arena");
+    drop(again);
+    assert_eq!(view.bell(slot), Some(Bell::None));
+    assert_eq!(bells(), 0, "its thread has ended");
 }
