@@ -35,31 +35,80 @@
 //! | [`Epoch`](Witness::Epoch) | the slot's epoch moved on | always; no system call |
 //! | [`Byte`](Witness::Byte) | the kernel freed the lock on the attachment's byte | always, from every namespace |
 //! | [`BootId`](Witness::BootId) | the row is of another boot | where the byte cannot be asked |
-//! | [`Pidfd`](Witness::Pidfd) | the process has ended, be it reaped or not; or another one has its pid | in the peer's PID namespace |
+//! | [`NoMemory`](Witness::NoMemory) | its bell rang, and no thread of the process has an address space any more (`process_mrelease` says `ESRCH`) | in the peer's PID namespace, identity checked |
+//! | [`Pidfd`](Witness::Pidfd) | the process has ended, be it reaped or not; or another one has its pid | in the peer's PID namespace, identity checked |
 //!
 //! A zombie is dead. A process whose main thread ended while others go on is alive. One that called
 //! exec is dead: another program runs under its pid. One that is stopped is alive. A peer that
 //! is alive is never harmed by another's cleaning.
 //!
+//! # Death, early
+//!
+//! Byte and pidfd speak only after the kernel has freed the dead one's memory, which takes about
+//! 0.15 s a GiB. A process that others wait for therefore [hangs a bell](Peers::hang_bell). It rings a
+//! tenth of a millisecond after the kill, whatever the size of the dead. It is a notice, and not a
+//! proof: a thread can end alone, and exec rings it too. Rung, the memory is asked for.
+//!
+//! - [`Peers::sleep`] sleeps on a word of the arena and on a peer's bell at once. Of the sleepers on
+//!   one bell, in all processes, the first that wakes wakes the rest.
+//! - [`Peers::verdict_cached`] makes no system call while a bell hangs and the last real verdict is a
+//!   tenth of a second old at most.
+//! - [`Peers::watch`] is a descriptor for an event loop, [`Peers::alarm`] rings a word at a death or a
+//!   deadline. Both are served by one thread a process, "arena-watcher", which exists while there is
+//!   something to watch.
+//!
+//! What of this the system lacks, [`capabilities`] says. Verdicts stay right without it.
+//!
+//! # Fork
+//!
+//! A child has no bell, no watcher and none of its parent's registrations: it makes its own when it
+//! needs them. What it inherits may be dropped and takes nothing from the parent. It does inherit the
+//! watcher's descriptors, which do nothing there and close on exec.
+//!
 //! # What it does not do
 //!
-//! It does not notice a process that hangs: that is what a lease's time limit is for. It does not
-//! tell a peer's death before the kernel has freed its memory (about 0.15 s a GiB).
+//! - It does not notice a process that hangs: that is what a lease's time limit is for.
+//! - A watch's *descriptor* does not become readable before the kernel has freed the dead one's memory,
+//!   unless a thread of this process sleeps on its bell ([`Watch::wait`] does). For a peer of another
+//!   PID namespace, one that called exec and one that left, it can be two seconds late.
+//! - A crash that dumps core delays every notice until the dump is written, the bell included.
+//! - A large peer's death seen from another PID namespace, or on a kernel before 5.15, is known when its
+//!   memory is free.
+//! - A process that is killed together with a sleeper, after the kernel woke that one and before it
+//!   woke the rest, is noticed by the other sleepers through their alarms.
 
-use std::io;
+mod alarm;
+mod belief;
+mod capabilities;
+mod sleep;
+mod statm;
+mod verdict;
+mod watch;
+mod watcher;
+
+use std::sync::Arc;
 
 /// The crate below, for what is not named here.
 pub use arena_core as core;
 pub use arena_core::{
-    Arena, ArenaOptions, ArenaView, Attachment, AttachmentId as PeerId, Identity, JoinError,
-    OpenError, RowState,
+    Arena, ArenaOptions, ArenaView, Attachment, AttachmentId as PeerId, Bell, BellError, Identity,
+    JoinError, OpenError, RowState,
 };
-use arena_core::{GoneBy, PidFd, Probe, start_ticks};
+
+pub use alarm::{Alarm, ring};
+pub use capabilities::{Capabilities, capabilities};
+pub use sleep::{Sleep, Slept};
+pub use verdict::{DeathProof, Verdict, Witness, verdict_in};
+pub use watch::Watch;
+
+use belief::Beliefs;
+use verdict::{identity_of, judge, proof_of};
 
 /// The peers of an arena: who they are, and whether they live.
 #[derive(Debug, Clone)]
 pub struct Peers {
     arena: Arena,
+    beliefs: Arc<Beliefs>,
 }
 
 /// A peer, as its row described it.
@@ -90,59 +139,13 @@ pub struct Counts {
     pub reaped: u64,
 }
 
-/// Whether a peer lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub enum Verdict {
-    /// Its program's memory exists, or its process runs.
-    Alive,
-    /// It does not, and here is the proof.
-    Dead(DeathProof),
-    /// It cannot be told from here: the row is damaged, or the system does not answer.
-    Unknown,
-}
-
-/// Proof that a peer's process is gone: the kernel said so, and not a clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a proof that is dropped recovers nothing"]
-pub struct DeathProof {
-    peer: PeerId,
-    witness: Witness,
-}
-
-impl DeathProof {
-    /// Whose death.
-    #[must_use]
-    pub fn peer(&self) -> PeerId {
-        self.peer
-    }
-
-    /// What proves it.
-    #[must_use]
-    pub fn witness(&self) -> Witness {
-        self.witness
-    }
-}
-
-/// What proved a death: see the crate's documentation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Witness {
-    /// Its slot belongs to a later epoch.
-    Epoch,
-    /// The lock on its byte is free.
-    Byte,
-    /// It ran in another boot.
-    BootId,
-    /// Its process has ended, or its pid is another's.
-    Pidfd,
-}
-
 impl Peers {
-    /// The peers of `arena`, of which this process is one. Costs nothing.
+    /// The peers of `arena`, of which this process is one. Allocates eight bytes a slot.
     #[must_use]
     pub fn new(arena: &Arena) -> Peers {
         Peers {
             arena: arena.clone(),
+            beliefs: Arc::new(Beliefs::new(arena.slots())),
         }
     }
 
@@ -172,12 +175,50 @@ impl Peers {
             .collect()
     }
 
-    /// Whether a peer lives: see the crate's documentation for what is asked. At most nine system
-    /// calls; none when its epoch is over.
+    /// Whether a peer lives: see the crate's documentation for what is asked. At most ten system
+    /// calls, and when its bell rang three more a thread that it still has; none when its epoch is over.
+    /// Never sleeps.
     pub fn verdict(&self, id: PeerId) -> Verdict {
+        let bell = self.arena.bell(id.slot());
         let identity = |id| identity_of(self.arena.attachment(PeerId::slot(id)), id);
         let own = || self.arena.me_if_joined().and_then(identity);
-        judge(id, self.arena.probe(id), || identity(id).zip(own()))
+        judge(id, self.arena.probe(id), bell, || identity(id).zip(own()))
+    }
+
+    /// As [`verdict`](Self::verdict), and no system call when there is reason to believe that the peer
+    /// lives: its bell hangs unrung, and `verdict` said "alive" a tenth of a second ago at most, to this
+    /// value or a clone of it.
+    ///
+    /// `now_ms` is [`clock::boot_ms`](arena_core::clock::boot_ms), read by the caller. A death is never
+    /// believed: "dead" always comes with proof. Two or three loads.
+    pub fn verdict_cached(&self, id: PeerId, now_ms: u64) -> Verdict {
+        // The bell first: whoever sees a later occupant's bell then sees the row's later epoch.
+        let bell = self.arena.bell(id.slot());
+        if let Some(gone) = self.arena.outlived(id) {
+            return Verdict::Dead(proof_of(gone));
+        }
+        if bell != Some(Bell::Hung) {
+            return self.verdict(id);
+        }
+        if self.beliefs.holds(id, now_ms) {
+            return Verdict::Alive;
+        }
+        let verdict = self.verdict(id);
+        if verdict == Verdict::Alive {
+            self.beliefs.found_alive(id, now_ms);
+        }
+        verdict
+    }
+
+    /// Hangs this process's bell, so that others learn at once when it begins to die: for who holds
+    /// something that others wait for. The first call starts a thread that sleeps; later ones are two
+    /// loads.
+    ///
+    /// # Errors
+    ///
+    /// [`BellError`]: others learn of the death later, and ask more often until then.
+    pub fn hang_bell(&self) -> Result<(), BellError> {
+        self.arena.hang_bell()
     }
 
     /// Takes the slots of the dead back, and says how many. Two system calls a slot that is taken.
@@ -219,16 +260,6 @@ impl Peers {
     }
 }
 
-/// A peer of an arena that was opened for reading.
-///
-/// As [`Peers::verdict`], for who looks without joining.
-pub fn verdict_in(view: &ArenaView, id: PeerId) -> Verdict {
-    let identity = || identity_of(view.attachment(id.slot()), id);
-    judge(id, view.probe(id), || {
-        identity().map(|peer| (peer, Identity::own()))
-    })
-}
-
 /// The peers of an arena that was opened for reading: as [`Peers::list`].
 #[must_use]
 pub fn list_in(view: &ArenaView) -> Vec<Peer> {
@@ -255,72 +286,3 @@ fn peer(row: Attachment) -> Option<Peer> {
         beat_ms,
     })
 }
-
-fn identity_of(row: Option<Attachment>, id: PeerId) -> Option<Identity> {
-    row.filter(|row| row.id == id)?.identity
-}
-
-/// `identities`: the peer's, and this process's own, as far as both are known.
-fn judge(
-    id: PeerId,
-    probe: Probe,
-    identities: impl FnOnce() -> Option<(Identity, Identity)>,
-) -> Verdict {
-    let dead = |witness| Verdict::Dead(DeathProof { peer: id, witness });
-    let by_byte = match probe {
-        Probe::Gone(gone) => {
-            return dead(match gone.by() {
-                GoneBy::Generation => Witness::Epoch,
-                GoneBy::Byte => Witness::Byte,
-            });
-        }
-        Probe::Held => Verdict::Alive,
-        Probe::Unknown => Verdict::Unknown,
-    };
-    let Some((peer, own)) = identities() else {
-        return by_byte;
-    };
-    // Only where the byte cannot be asked: two views of one machine may disagree about the boot.
-    let other_boot = peer.boot_id != own.boot_id && peer.boot_id != 0 && own.boot_id != 0;
-    if other_boot && by_byte == Verdict::Unknown {
-        return dead(Witness::BootId);
-    }
-    if peer.pid_namespace != own.pid_namespace || own.pid_namespace == 0 {
-        return by_byte;
-    }
-    match ask_pidfd(&peer) {
-        Ok(true) => dead(Witness::Pidfd),
-        Ok(false) => Verdict::Alive,
-        Err(_) => by_byte,
-    }
-}
-
-/// Whether the process is gone, asked in its own PID namespace.
-fn ask_pidfd(identity: &Identity) -> io::Result<bool> {
-    let fd = match PidFd::open(identity.pid) {
-        Ok(fd) => fd,
-        Err(error) if error.raw_os_error() == Some(ESRCH) => return Ok(true),
-        Err(error) => return Err(error),
-    };
-    match fd.inode()? {
-        Some(inode) if identity.pid_inode != 0 => {
-            if inode != identity.pid_inode {
-                return Ok(true);
-            }
-        }
-        // A kernel before 6.9. Equal start times prove nothing, different ones do.
-        _ => match start_ticks(identity.pid) {
-            Some(started) if identity.start_ticks != 0 => {
-                if started != identity.start_ticks {
-                    return Ok(true);
-                }
-            }
-            // Whose pidfd this is cannot be told.
-            _ => return Err(io::Error::from(io::ErrorKind::Unsupported)),
-        },
-    }
-    fd.has_ended()
-}
-
-/// `ESRCH`, the same on every Linux.
-const ESRCH: i32 = 3;

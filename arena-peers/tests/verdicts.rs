@@ -3,109 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
+mod common;
 
-use arena_peers::{
-    ArenaOptions, JoinError, OpenError, PeerId, Peers, Verdict, Witness, verdict_in,
-};
+use arena_peers::{JoinError, OpenError, PeerId, Verdict, Witness, verdict_in};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid};
 
-fn options() -> ArenaOptions {
-    ArenaOptions::new().usable_bytes(4096).slots(3)
-}
-
-/// A child that ran `at_start` and then waits for its end; killed and reaped when dropped.
-struct Child {
-    pid: Pid,
-    id: PeerId,
-    reaped: bool,
-}
-
-impl Child {
-    #[expect(
-        unsafe_code,
-        reason = "fork: the child runs one closure and ends by a signal or _exit"
-    )]
-    fn start(at_start: impl FnOnce() -> PeerId) -> Child {
-        let (mut from, mut to) = std::io::pipe().unwrap();
-        // SAFETY: the child uses this crate, the allocator (which libc keeps whole over a fork) and
-        // a pipe, and never returns from the block.
-        match unsafe { nix::unistd::fork() }.unwrap() {
-            ForkResult::Child => {
-                let id = at_start();
-                let sent = [u32::from(id.slot()), id.generation()]
-                    .map(u32::to_le_bytes)
-                    .concat();
-                let _ = to.write_all(&sent);
-                loop {
-                    nix::unistd::pause();
-                }
-            }
-            ForkResult::Parent { child } => {
-                drop(to);
-                let mut got = [0; 8];
-                from.read_exact(&mut got).unwrap();
-                let half = |at: usize| u32::from_le_bytes(got[at..at + 4].try_into().unwrap());
-                let id = PeerId::new(u16::try_from(half(0)).unwrap(), half(4)).unwrap();
-                Child {
-                    pid: child,
-                    id,
-                    reaped: false,
-                }
-            }
-        }
-    }
-
-    fn attached_to(path: &Path) -> Child {
-        Child::start(|| {
-            let arena = options().attach(path).unwrap();
-            let id = arena.me().unwrap();
-            std::mem::forget(arena);
-            id
-        })
-    }
-
-    /// Kills it and waits until it is a zombie, which nobody has reaped.
-    fn kill(&self) {
-        kill(self.pid, Signal::SIGKILL).unwrap();
-        let flags = nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT;
-        nix::sys::wait::waitid(nix::sys::wait::Id::Pid(self.pid), flags).unwrap();
-    }
-
-    fn reap(&mut self) {
-        assert!(matches!(
-            waitpid(self.pid, None),
-            Ok(WaitStatus::Signaled(..))
-        ));
-        self.reaped = true;
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        if !self.reaped {
-            let _ = kill(self.pid, Signal::SIGKILL);
-            let _ = waitpid(self.pid, None);
-        }
-    }
-}
-
-fn place() -> (tempfile::TempDir, PathBuf, Peers) {
-    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-    let path = directory.path().join("arena");
-    let peers = Peers::new(&options().open(&path).unwrap());
-    (directory, path, peers)
-}
-
-fn witness(verdict: Verdict) -> Option<Witness> {
-    match verdict {
-        Verdict::Dead(proof) => Some(proof.witness()),
-        Verdict::Alive | Verdict::Unknown => None,
-    }
-}
+use common::{Child, options, place, witness};
 
 #[test]
 fn zombie_is_dead_to_members_and_to_viewers_and_its_slot_is_taken_back() {
