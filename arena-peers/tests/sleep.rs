@@ -226,3 +226,68 @@ fn ring_before_the_sleep_is_not_lost() {
     ring(&word);
     assert_eq!(peers.sleep(&sleep), Slept::Woken);
 }
+
+/// Starts a process with this body in a PID namespace of its own, whose first process it is; `None`
+/// where that is not allowed.
+#[expect(
+    unsafe_code,
+    reason = "fork and unshare, in a child that has one thread"
+)]
+fn first_of_a_namespace(body: impl FnOnce()) -> Option<nix::unistd::Pid> {
+    // SAFETY: takes an integer; the next child is in another namespace, this process is not.
+    if unsafe { libc::unshare(libc::CLONE_NEWPID) } != 0 {
+        return None;
+    }
+    // SAFETY: the child runs `body` and never returns.
+    match unsafe { nix::unistd::fork() }.unwrap() {
+        nix::unistd::ForkResult::Parent { child } => Some(child),
+        nix::unistd::ForkResult::Child => {
+            body();
+            loop {
+                nix::unistd::pause();
+            }
+        }
+    }
+}
+
+#[test]
+fn death_in_another_pid_namespace_is_proven_by_the_byte_after_the_ring() {
+    let (_directory, path, peers) = place();
+    let me = peers.me().unwrap();
+    let mut outer = Child::run(|line| {
+        let (mut tell, mut told) = {
+            let (read, write) = std::io::pipe().unwrap();
+            (write, read)
+        };
+        let inner = first_of_a_namespace(|| {
+            use std::io::Write as _;
+            assert_eq!(std::process::id(), 1);
+            let arena = options().attach(&path).unwrap();
+            arena.hang_bell().unwrap();
+            tell.write_all(&keep(arena).to_bits().to_le_bytes())
+                .unwrap();
+        });
+        let Some(inner) = inner else {
+            return line.say(me);
+        };
+        let mut id = [0; 8];
+        std::io::Read::read_exact(&mut told, &mut id).unwrap();
+        line.say(PeerId::from_bits(u64::from_le_bytes(id)).unwrap());
+        line.hear();
+        nix::sys::signal::kill(inner, Signal::SIGKILL).unwrap();
+        nix::sys::wait::waitpid(inner, None).unwrap();
+    });
+    if outer.id == me {
+        eprintln!("not allowed to make a PID namespace: skipped");
+        return;
+    }
+    let sleep = on_peer(outer.id);
+    let watch = peers.watch(outer.id).unwrap();
+    assert_eq!(peers.verdict(outer.id), Verdict::Alive);
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| dead(peers.sleep(&sleep)));
+        outer.tell();
+        assert_eq!(sleeper.join().unwrap(), Witness::Byte);
+    });
+    assert!(watch.proof().is_some(), "told by the sleeper");
+}
