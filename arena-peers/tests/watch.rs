@@ -138,18 +138,19 @@ fn watches_of_the_parent_outlive_a_child_that_drops_its_copies() {
     let mut watch = Some(peers.watch(victim.id).unwrap());
     let word = Arc::new(AtomicU32::new(0));
     let mut alarm = Some(peers.alarm(&word, Some(victim.id), None).unwrap());
-    let child = Child::start(|| {
+    let mut child = Child::run(|line| {
         let me = peers.me().unwrap();
-        // A watcher of its own first, so that there is something to be taken from by mistake.
+        // A watch of its own first, so that there is something to be taken from by mistake.
         let own = peers.watch(victim.id).unwrap();
         drop((watch.take(), alarm.take()));
-        assert!(!is_readable(&own, PollTimeout::ZERO));
-        me
+        line.say(me);
+        assert!(is_readable(&own, a_minute()));
+        line.say(me);
     });
-    child.kill();
     assert!(!is_readable(watch.as_ref().unwrap(), PollTimeout::ZERO));
     victim.kill();
     assert!(is_readable(watch.as_ref().unwrap(), a_minute()));
+    child.hear();
     while word.load(Ordering::Relaxed) == 0 {
         std::thread::yield_now();
     }

@@ -194,3 +194,32 @@ pub(super) fn is_offered() -> bool {
     let outcome = unsafe { libc::syscall(libc::SYS_set_robust_list, ptr::null::<u8>(), 0usize) };
     outcome == -1 && Errno::last() == Errno::EINVAL
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bell::{Bell, SeenBell, TAKEN_DOWN};
+    use std::os::fd::AsFd as _;
+
+    fn mapping() -> Arc<Mapping> {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4096).unwrap();
+        Arc::new(Mapping::writable(file.as_fd(), 4096).unwrap())
+    }
+
+    fn state(mapping: &Mapping) -> Bell {
+        SeenBell::look(mapping.at(120).unwrap()).state()
+    }
+
+    #[test]
+    fn bell_that_is_taken_down_says_so_and_does_not_ring_when_its_thread_ends() {
+        let mapping = mapping();
+        let mut rope = BellRope::default();
+        rope.hang(&mapping, 120).unwrap();
+        assert_eq!(state(&mapping), Bell::Hung);
+        rope.take_down();
+        let word: &AtomicU32 = mapping.at(120).unwrap();
+        // Relaxed: the thread that stored it was joined.
+        assert_eq!(word.load(Ordering::Relaxed), TAKEN_DOWN);
+    }
+}
