@@ -112,11 +112,18 @@ mod tests {
     use crate::PeerId;
     use crate::word::NS_PER_MS;
 
-    impl Cell for AtomicU64 {
+    /// The word, with a store that nobody reads before each access: see `cross` in the model of the verbs.
+    struct Crossed {
+        word: AtomicU64,
+        crossing: AtomicU64,
+    }
+
+    impl Cell for Crossed {
         type Bits = u64;
 
         fn load(&self, order: Ordering) -> u64 {
-            self.load(order)
+            self.crossing.store(0, Ordering::Relaxed);
+            self.word.load(order)
         }
 
         fn compare_exchange(
@@ -126,12 +133,13 @@ mod tests {
             success: Ordering,
             failure: Ordering,
         ) -> Result<u64, u64> {
-            self.compare_exchange(seen, to, success, failure)
+            self.crossing.store(0, Ordering::Relaxed);
+            self.word.compare_exchange(seen, to, success, failure)
         }
     }
 
     struct Table {
-        word: AtomicU64,
+        word: Crossed,
         high: AtomicU64,
         /// A name of two words, so that it can be torn.
         name: [AtomicU64; 2],
@@ -147,7 +155,10 @@ mod tests {
 
     fn table(word: Word) -> Table {
         Table {
-            word: AtomicU64::new(word.encode().unwrap()),
+            word: Crossed {
+                word: AtomicU64::new(word.encode().unwrap()),
+                crossing: AtomicU64::new(0),
+            },
             high: AtomicU64::new(0),
             name: [AtomicU64::new(1), AtomicU64::new(1)],
         }
@@ -158,6 +169,7 @@ mod tests {
             name_row(&self.word, &self.high, 0, || {
                 fence(Ordering::Release);
                 for word in &self.name {
+                    self.word.crossing.store(0, Ordering::Relaxed);
                     word.store(name, Ordering::Relaxed);
                 }
             })
@@ -167,6 +179,7 @@ mod tests {
         fn acquire(&self, name: u64, me: PeerId) -> Option<Word> {
             let seen = Cell::load(&self.word, Ordering::Acquire);
             let word = Word::decode(seen).unwrap();
+            self.word.crossing.store(0, Ordering::Relaxed);
             let named = self
                 .name
                 .iter()
@@ -226,6 +239,7 @@ mod tests {
                 thread::spawn(move || {
                     // What `current` and then `mine` do, for the name 2.
                     let named = |word: &AtomicU64| word.load(Ordering::Relaxed) == 2;
+                    table.word.crossing.store(0, Ordering::Relaxed);
                     let here = table.name.iter().all(named);
                     fence(Ordering::Acquire);
                     let seen = Cell::load(&table.word, Ordering::Acquire);

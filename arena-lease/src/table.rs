@@ -183,3 +183,33 @@ fn is_retired(row: &Row) -> bool {
     let word = Word::decode(row.word.load(Ordering::Acquire));
     word.is_some_and(|word| word.owner == Owner::Retired)
 }
+
+#[cfg(test)]
+mod tests {
+    use arena_peers::ArenaOptions;
+
+    use super::*;
+    use crate::clock::BootClock;
+
+    #[test]
+    fn a_namer_that_another_was_faster_than_finds_the_others_row() {
+        let arena = ArenaOptions::new().anonymous().unwrap();
+        let table = Table::open(&arena, Some(4)).unwrap();
+        let name = Name::new(b"nightly").unwrap();
+        // Both looked before either had the lock.
+        let named = |_| {
+            table
+                .name(&name, &BootClock, Duration::from_secs(1))
+                .unwrap()
+        };
+        assert_eq!([(), ()].map(named), [0, 0]);
+    }
+
+    #[test]
+    fn a_region_is_as_many_rows_as_fit_into_it() {
+        assert_eq!(rows_in(0), None);
+        assert_eq!(rows_in(HEAD_BYTES + ROW_BYTES - 1), None);
+        assert_eq!(rows_in(len_bytes(3) + 7), Some(3));
+        assert_eq!(rows_in(u64::MAX), Some(MAX_ROWS));
+    }
+}

@@ -241,6 +241,26 @@ fn a_process_whose_every_look_is_too_late_is_told_so_and_loses_that_fence() {
 }
 
 #[test]
+fn a_loss_that_another_thread_is_told_meanwhile_is_no_extension_in_this_one() {
+    // The clock moves on, so that an answer of before can be told from one of after.
+    let told = |row: &Row| {
+        super::tell_lost(row, peer(ME), 1);
+        row.pass(1);
+    };
+    at_each_use(held_by(ME), told, |row| {
+        let hold = acquire(row).unwrap().held().unwrap();
+        let whole = Duration::from_millis(TTL_MS);
+        assert!(hold.fence == 2 || hold.left == whole, "{hold:?}");
+    });
+    at_each_use(held_by(ME), told, |row| {
+        match super::renew(row, peer(ME), 1, ttl(TTL_MS)).unwrap() {
+            Renewed::Held { left, .. } => assert_eq!(left, Duration::from_millis(TTL_MS)),
+            Renewed::Lost(lost) => assert_eq!(lost, Lost::Told),
+        }
+    });
+}
+
+#[test]
 fn telling_a_fence_lost_that_is_anothers_changes_nothing() {
     let row = Row::new(held_by(ME));
     super::tell_lost(&row, peer(RIVAL), 1);

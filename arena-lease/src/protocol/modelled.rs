@@ -25,8 +25,10 @@ pub(super) struct Shared {
     pub(super) dead: AtomicU64,
     /// What holders write and successors read, unsynchronised but for the lease.
     pub(super) work: AtomicU64,
-    pub(super) sleepers: Mutex<()>,
-    pub(super) rung: Condvar,
+    /// Stored to, and read by nobody: see [`cross`](Self::cross).
+    crossing: AtomicU64,
+    sleepers: Mutex<()>,
+    rung: Condvar,
     pub(super) history: Ghost<History>,
 }
 
@@ -34,6 +36,7 @@ impl Cell for Shared {
     type Bits = u64;
 
     fn load(&self, order: Ordering) -> u64 {
+        self.cross();
         self.word.load(order)
     }
 
@@ -44,6 +47,7 @@ impl Cell for Shared {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64> {
+        self.cross();
         let result = self.word.compare_exchange(seen, to, success, failure);
         if result.is_ok() {
             let (from, to) = (Word::decode(seen).unwrap(), Word::decode(to).unwrap());
@@ -72,10 +76,12 @@ impl World for Shared {
     }
 
     fn asked(&self) -> &AtomicU64 {
+        self.cross();
         &self.asked
     }
 
     fn told(&self) -> &AtomicU64 {
+        self.cross();
         &self.told
     }
 
@@ -109,6 +115,7 @@ impl World for Shared {
     fn taken(&self, _: u64, _: u64, _: Option<TookOver>) {}
 
     fn fence(&self) {
+        self.cross();
         fence(Ordering::SeqCst);
     }
 
@@ -152,10 +159,20 @@ impl Shared {
             gone: AtomicU64::new(0),
             dead: AtomicU64::new(0),
             work: AtomicU64::new(0),
+            crossing: AtomicU64::new(0),
             sleepers: Mutex::new(()),
             rung: Condvar::new(),
             history: Ghost::new(History::new(word)),
         })
+    }
+
+    /// A place where other threads may step in, before a load or a fence as before a store.
+    ///
+    /// loom tries another order of two accesses only if one of them is the *last* before the other. In "A loads, B
+    /// loads, B stores" that hides from it that B could store before A loads. With a store before each access,
+    /// which nobody reads and which orders nothing, any two of them are in conflict.
+    fn cross(&self) {
+        self.crossing.store(0, Ordering::Relaxed);
     }
 
     pub(super) fn pass(&self, ms: u64) {
