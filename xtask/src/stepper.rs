@@ -211,18 +211,19 @@ impl Stepper {
         errors: &[Errno],
     ) -> Outcome<Sweep> {
         let trace = self.trace(run, section)?;
+        let mut refused = 0;
         for &point in &trace.calls {
             for &error in errors {
                 let wherever = trace.symbols.name(trace.at[point]);
                 let place = format!("{} refused {error} in {wherever}", section.name());
                 run.note(&place);
-                self.refuse_call(run, section, &trace, point, error)
-                    .map_err(|stop| stop.within(place))?;
+                let done = self.refuse_call(run, section, &trace, point, error);
+                refused += usize::from(done.map_err(|stop| stop.within(place))?);
             }
         }
         Ok(Sweep {
             instructions: trace.at.len(),
-            points: trace.calls.len() * errors.len(),
+            points: refused,
         })
     }
 
@@ -233,15 +234,17 @@ impl Stepper {
         trace: &Trace,
         point: usize,
         error: Errno,
-    ) -> Outcome {
+    ) -> Outcome<bool> {
         let mut tracee = self.born(run, section, false)?;
+        let mut refused = false;
         if reach(&mut tracee, trace, point)? {
-            tracee.refuse_call(error)?;
+            refused = tracee.refuse_call(error)?;
             tracee.run_to_mark()?;
         }
         tracee.detach()?;
         self.finish(section)?;
-        self.bury(section)
+        self.bury(section)?;
+        Ok(refused)
     }
 
     fn trace(&mut self, run: &mut Run, section: &mut dyn Section) -> Outcome<Trace> {

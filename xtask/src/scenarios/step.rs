@@ -24,7 +24,7 @@ pub(super) const fn step(
 ) -> Scenario {
     Scenario::new("step", rows, name, run)
         .needs(&[Need::Ptrace])
-        .limit_secs(120)
+        .limit_secs(300)
 }
 
 pub(super) const SCENARIOS: &[Scenario] = &[
