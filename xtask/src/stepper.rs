@@ -9,6 +9,8 @@
 use std::{
     collections::HashMap,
     fmt,
+    fs::File,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
@@ -65,6 +67,11 @@ pub(crate) trait Section {
     /// whole section.
     fn prepare(&mut self, run: &mut Run, slow: bool) -> Outcome<String>;
 
+    /// The file whose first bytes the section changes for others to see, where there is one.
+    fn shared_file(&self) -> Option<&Path> {
+        None
+    }
+
     /// The child is dead (a zombie), or stands still. Before or after, never between; others go on.
     fn judge(&mut self, point: &Point) -> Outcome;
 
@@ -93,6 +100,8 @@ pub(crate) struct Sweep {
 const SAMPLE: usize = 50;
 /// How many points next to an atomic instruction or a system call a sample has besides.
 const SHARP: usize = 40;
+/// How many points next to a store that others can see a sample has besides.
+const STORES: usize = 80;
 /// Longer sections are not sections: something spins.
 const LONGEST: usize = 3_000_000;
 
@@ -153,6 +162,8 @@ struct Trace {
     earlier: Vec<u32>,
     /// Points right before and right after an atomic instruction or a system call.
     sharp: Vec<usize>,
+    /// Points right before and right after a change of the shared file.
+    stores: Vec<usize>,
     /// Points whose next instruction is a system call.
     calls: Vec<usize>,
     /// Where looks at the clock begin, if there is one.
@@ -200,18 +211,19 @@ impl Stepper {
         errors: &[Errno],
     ) -> Outcome<Sweep> {
         let trace = self.trace(run, section)?;
+        let mut refused = 0;
         for &point in &trace.calls {
             for &error in errors {
                 let wherever = trace.symbols.name(trace.at[point]);
                 let place = format!("{} refused {error} in {wherever}", section.name());
                 run.note(&place);
-                self.refuse_call(run, section, &trace, point, error)
-                    .map_err(|stop| stop.within(place))?;
+                let done = self.refuse_call(run, section, &trace, point, error);
+                refused += usize::from(done.map_err(|stop| stop.within(place))?);
             }
         }
         Ok(Sweep {
             instructions: trace.at.len(),
-            points: trace.calls.len() * errors.len(),
+            points: refused,
         })
     }
 
@@ -222,15 +234,17 @@ impl Stepper {
         trace: &Trace,
         point: usize,
         error: Errno,
-    ) -> Outcome {
+    ) -> Outcome<bool> {
         let mut tracee = self.born(run, section, false)?;
+        let mut refused = false;
         if reach(&mut tracee, trace, point)? {
-            tracee.refuse_call(error)?;
+            refused = tracee.refuse_call(error)?;
             tracee.run_to_mark()?;
         }
         tracee.detach()?;
         self.finish(section)?;
-        self.bury(section)
+        self.bury(section)?;
+        Ok(refused)
     }
 
     fn trace(&mut self, run: &mut Run, section: &mut dyn Section) -> Outcome<Trace> {
@@ -243,6 +257,8 @@ impl Stepper {
         let mut tracee = self.born(run, section, true)?;
         let (mut at, mut earlier, mut sharp) = (Vec::new(), Vec::new(), Vec::new());
         let mut calls = Vec::new();
+        let mut seen_by_others = SeenByOthers::new(section.shared_file())?;
+        let mut stores = Vec::new();
         let mut seen: HashMap<u64, u32> = HashMap::new();
         loop {
             let here = tracee.position()?;
@@ -263,12 +279,16 @@ impl Stepper {
                 Event::Mark => break,
                 Event::Ended(how) => return Err(Stop::failed(format!("{how} inside the section"))),
             }
+            if seen_by_others.changed()? {
+                stores.extend([at.len() - 1, at.len()]);
+            }
         }
         sharp.dedup();
         // The last instruction is the mark itself: executed, the section is over.
         at.pop();
         earlier.pop();
         sharp.retain(|point| *point < at.len());
+        stores.retain(|point| *point < at.len());
         ensure!(!at.is_empty(), "the section has no instruction");
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", tracee.pid()))?;
         let symbols = Symbols::of_maps(&maps);
@@ -280,6 +300,7 @@ impl Stepper {
         Ok(Trace {
             earlier,
             sharp,
+            stores,
             calls,
             look: look.map(|k| at[k]),
             at,
@@ -355,6 +376,40 @@ impl Stepper {
     }
 }
 
+/// The first bytes of a file, as they were when they were last looked at.
+struct SeenByOthers {
+    file: Option<File>,
+    before: Vec<u8>,
+    now: Vec<u8>,
+}
+
+impl SeenByOthers {
+    /// Header and tables of the scenarios' arenas, lease table included, are shorter than this.
+    const BYTES: usize = 32 << 10;
+
+    fn new(path: Option<&Path>) -> Outcome<Self> {
+        let file = path.map(File::open).transpose()?;
+        let mut this = Self {
+            file,
+            before: vec![0; Self::BYTES],
+            now: vec![0; Self::BYTES],
+        };
+        this.changed()?;
+        Ok(this)
+    }
+
+    /// Whether a byte is another than at the last look.
+    fn changed(&mut self) -> Outcome<bool> {
+        let Some(file) = &self.file else {
+            return Ok(false);
+        };
+        _ = file.read_at(&mut self.now, 0)?;
+        let changed = self.now != self.before;
+        std::mem::swap(&mut self.now, &mut self.before);
+        Ok(changed)
+    }
+}
+
 /// All points, or a seeded sample: evenly from the whole section, and besides from around what others can see.
 fn choose(run: &mut Run, trace: &Trace) -> Vec<usize> {
     let count = trace.at.len();
@@ -367,11 +422,14 @@ fn choose(run: &mut Run, trace: &Trace) -> Vec<usize> {
             from + run.rng.index(to - from)
         })
         .collect();
-    let mut sharp = trace.sharp.clone();
-    while sharp.len() > SHARP {
-        sharp.swap_remove(run.rng.index(sharp.len()));
+    for (of_note, most) in [(&trace.stores, STORES), (&trace.sharp, SHARP)] {
+        let mut of_note = of_note.clone();
+        of_note.dedup();
+        while of_note.len() > most {
+            of_note.swap_remove(run.rng.index(of_note.len()));
+        }
+        points.extend(of_note);
     }
-    points.extend(sharp);
     points.sort_unstable();
     points.dedup();
     points

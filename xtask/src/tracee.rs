@@ -165,12 +165,13 @@ impl Tracee {
     /// Lets the system call that it stands before fail, without being made. Not a close, nor the question
     /// whether a descriptor is open, which do not fail on one that is: the standard library takes their failure for a
     /// descriptor that others closed, and aborts.
-    pub(crate) fn refuse_call(&mut self, error: Errno) -> Outcome {
+    /// False when it is one of these.
+    pub(crate) fn refuse_call(&mut self, error: Errno) -> Outcome<bool> {
         let mut registers = ptrace::getregs(self.pid)?;
         let call = i64::try_from(registers.rax).unwrap_or(-1);
         let asks_if_open = call == nix::libc::SYS_fcntl && registers.rsi == 1; // F_GETFD
         if call == nix::libc::SYS_close || asks_if_open {
-            return Ok(());
+            return Ok(false);
         }
         // No call has this number: the kernel does nothing, and says ENOSYS.
         registers.rax = u64::MAX;
@@ -182,7 +183,8 @@ impl Tracee {
         );
         let mut registers = ptrace::getregs(self.pid)?;
         registers.rax = i64::from(-(error as i32)).cast_unsigned();
-        Ok(ptrace::setregs(self.pid, registers)?)
+        ptrace::setregs(self.pid, registers)?;
+        Ok(true)
     }
 
     /// Lets it run to `at`, past `passes` earlier passes there; false when it ran into a mark instead.
@@ -256,7 +258,7 @@ impl Tracee {
         Err(elsewhere())
     }
 
-    pub(crate) fn refuse_call(&mut self, _error: Errno) -> Outcome {
+    pub(crate) fn refuse_call(&mut self, _error: Errno) -> Outcome<bool> {
         Err(elsewhere())
     }
 

@@ -76,9 +76,17 @@ fn hold(told: &Told, region: &Region, taken: Acquired<'_>) {
     };
     let pair = PAIR.map(|at| word(region, at).load(Ordering::Acquire));
     // The pair is what a repair looks at; both are equal unless somebody was killed between the two stores.
-    let _guard = taken.into_guard();
+    let guard = taken.into_guard();
     let mut line = told.at(&format!("locked {how} {} {}", pair[0], pair[1]));
     while line != "unlock" {
+        if line == "fork-drop" {
+            let Some(ended) = process::fork_and_return() else {
+                drop(guard);
+                std::process::exit(0);
+            };
+            line = told.at(&format!("forked {ended}"));
+            continue;
+        }
         let value = line
             .strip_prefix("write ")
             .map(|value| value.parse().expect("a number"));
@@ -88,7 +96,7 @@ fn hold(told: &Told, region: &Region, taken: Acquired<'_>) {
         word(region, PAIR[1]).store(value, Ordering::Release);
         line = told.at("whole");
     }
-    drop(_guard);
+    drop(guard);
     told.say("unlocked");
 }
 

@@ -29,6 +29,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     ),
     Scenario::new(
         "lock",
+        "K3",
+        "a_guard_that_a_forked_child_drops_leaves_the_lock_with_its_parent",
+        dropped_in_child,
+    ),
+    Scenario::new(
+        "lock",
         "K4",
         "a_waiter_is_woken_by_a_process_that_maps_the_word_elsewhere",
         other_address,
@@ -157,6 +163,29 @@ fn forked_inside(run: &mut Run) -> Outcome {
     let (mut other, _) = locker(run)?;
     same(
         "after the parent unlocked",
+        &other.ask("try", "locked")?,
+        "clean 0 0",
+    )
+}
+
+/// Goal: a guard is its process's. Method: the holder forks, its child drops the guard that it inherited and exits.
+fn dropped_in_child(run: &mut Run) -> Outcome {
+    let (mut holder, id) = locker(run)?;
+    holder.ask("lock 1000", "locked")?;
+    let ended = holder.ask("fork-drop", "forked")?;
+    ensure!(
+        ended.contains("Exited") && ended.ends_with(", 0))"),
+        "the child ended with {ended}"
+    );
+    let (mut other, _) = locker(run)?;
+    same(
+        "while the parent holds",
+        &other.ask("try", "locked")?,
+        &format!("busy {id}"),
+    )?;
+    holder.ask("unlock", "unlocked")?;
+    same(
+        "after it unlocked",
         &other.ask("try", "locked")?,
         "clean 0 0",
     )

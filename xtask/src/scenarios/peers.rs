@@ -415,7 +415,9 @@ fn closed_and_cloned(run: &mut Run) -> Outcome {
             let states = crate::child::states(pid);
             ensure!(states.contains(&'S'), "a child does not sleep: {states:?}");
         }
-        dead(&mut other, &one.id)
+        // Not by its pid alone, which other namespaces cannot ask: its byte is free.
+        other.must(&about, "dead byte")?;
+        other.must("reap", "1")
     })();
     for pid in sleepers {
         tracee::end(pid)?;

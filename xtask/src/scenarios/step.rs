@@ -1,6 +1,9 @@
 //! A process killed, or left stopped, after every instruction of an operation on the arena itself.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use arena_core::{Arena, CarveError, LockError, LockWord, OpenError};
 use arena_peers::{Peers, Verdict};
@@ -21,7 +24,7 @@ pub(super) const fn step(
 ) -> Scenario {
     Scenario::new("step", rows, name, run)
         .needs(&[Need::Ptrace])
-        .limit_secs(120)
+        .limit_secs(300)
 }
 
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -231,6 +234,10 @@ impl Section for Rows {
         Ok(self.path.display().to_string())
     }
 
+    fn shared_file(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
     fn judge(&mut self, point: &Point) -> Outcome {
         // The child's row, if it has one that says so, is not dead while it stands.
         let pid = u32::try_from(point.child.as_raw())?;
@@ -364,6 +371,10 @@ impl Section for Carve {
         Ok(format!("{} {}", self.path.display(), self.name_of("child")))
     }
 
+    fn shared_file(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
     fn judge(&mut self, point: &Point) -> Outcome {
         self.whole()?;
         let before = self
@@ -445,6 +456,10 @@ impl Section for Lock {
 
     fn prepare(&mut self, _run: &mut Run, _slow: bool) -> Outcome<String> {
         Ok(self.path.display().to_string())
+    }
+
+    fn shared_file(&self) -> Option<&Path> {
+        Some(&self.path)
     }
 
     fn judge(&mut self, point: &Point) -> Outcome {

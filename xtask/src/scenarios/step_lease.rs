@@ -1,7 +1,7 @@
 //! A process killed, or left stopped, after every instruction of an operation on a lease; and its system calls
 //! refused.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use arena_core::{Arena, LockError};
 use arena_lease::{Acquire, Hold, Lease, LeaseError, Leases, Refused};
@@ -257,6 +257,10 @@ impl Section for Contest {
         Ok(format!("{} {ttl_ms}", self.path.display()))
     }
 
+    fn shared_file(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
     fn judge(&mut self, point: &Point) -> Outcome {
         if self.is_short() && point.stands() {
             // Whatever deadline it wrote, it wrote before it stood still.
@@ -407,6 +411,10 @@ impl Section for Naming {
     fn prepare(&mut self, _run: &mut Run, _slow: bool) -> Outcome<String> {
         self.count += 1;
         Ok(format!("{} child{}", self.path.display(), self.count))
+    }
+
+    fn shared_file(&self) -> Option<&Path> {
+        Some(&self.path)
     }
 
     fn judge(&mut self, point: &Point) -> Outcome {
