@@ -1,14 +1,15 @@
 //! Roles in new namespaces: user (when that is what it takes), PID, mount and time.
 
-use std::{ffi::OsString, fmt, path::PathBuf, process::Command, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr};
 
 use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
+    sys::wait::{WaitStatus, waitpid},
     unistd::{getegid, geteuid},
 };
 
-use crate::{child::PARENT, told::Told};
+use crate::{roles::process, told::Told};
 
 /// Which namespaces are new.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -93,45 +94,40 @@ impl Rooms {
     }
 }
 
-/// Opens the namespaces, starts the role inside them, tells the parent its pid and ends as it does.
-pub(crate) fn enter(rooms: &Rooms, role: &[OsString]) -> i32 {
+/// Opens the namespaces, plays the role inside them in a forked child (exec would take the capabilities away), tells
+/// the parent its pid and ends as it does.
+pub(crate) fn enter(rooms: &Rooms, play: impl FnOnce() -> i32) -> i32 {
     if let Err(reason) = open(rooms) {
         println!("refused: {reason}");
         return 1;
     }
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .args(["child", "--settle"])
-        .arg(rooms.to_string())
-        .args(role);
-    command.env(PARENT, std::process::id().to_string());
-    match command.spawn() {
-        Ok(mut inner) => {
-            println!("pid {}", inner.id());
-            // The role alone has the pipes from now on, so that their end is its end.
-            let quiet = std::fs::OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open("/dev/null");
-            if let Ok(quiet) = quiet {
-                _ = nix::unistd::dup2_stdin(&quiet);
-                _ = nix::unistd::dup2_stdout(&quiet);
+    let Some(inner) = process::fork_worker() else {
+        return match settle(rooms) {
+            Ok(()) => play(),
+            Err(e) => {
+                println!("fail mounts: {e}");
+                1
             }
-            inner
-                .wait()
-                .ok()
-                .and_then(|status| status.code())
-                .unwrap_or(1)
-        }
-        Err(e) => {
-            println!("refused: {e}");
-            1
-        }
+        };
+    };
+    println!("pid {inner}");
+    // The role alone has the pipes from now on, so that their end is its end.
+    let quiet = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null");
+    if let Ok(quiet) = quiet {
+        _ = nix::unistd::dup2_stdin(&quiet);
+        _ = nix::unistd::dup2_stdout(&quiet);
+    }
+    match waitpid(inner, None) {
+        Ok(WaitStatus::Exited(_, code)) => code,
+        _ => 1,
     }
 }
 
 /// What is left to do inside: the mounts.
-pub(crate) fn settle(rooms: &Rooms) -> nix::Result<()> {
+fn settle(rooms: &Rooms) -> nix::Result<()> {
     let none: Option<&str> = None;
     if rooms.flags().contains(CloneFlags::CLONE_NEWNS) {
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
@@ -182,12 +178,15 @@ fn open(rooms: &Rooms) -> Result<(), String> {
     let write =
         |path: &str, text: String| std::fs::write(path, text).map_err(|e| format!("{path}: {e}"));
     if !geteuid().is_root() {
-        // Root inside, so that the capabilities there outlast an exec.
+        // The same number inside: what a file's owner may do, and the floor of its fences, go by it.
         let (uid, gid) = (geteuid(), getegid());
+        if uid.as_raw() == 65_534 {
+            return Err("in a user namespace this user is nobody in particular".to_owned());
+        }
         unshare(CloneFlags::CLONE_NEWUSER).map_err(say("a user namespace"))?;
         write("/proc/self/setgroups", "deny".to_owned())?;
-        write("/proc/self/uid_map", format!("0 {uid} 1"))?;
-        write("/proc/self/gid_map", format!("0 {gid} 1"))?;
+        write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
+        write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
     }
     unshare(rooms.flags()).map_err(say("unshare"))?;
     if let Some(seconds) = rooms.clock_ahead {

@@ -5,7 +5,7 @@ mod demo;
 mod locker;
 pub(crate) mod peer;
 #[expect(unsafe_code, reason = "fork, clone and the like have no safe form")]
-mod process;
+pub(crate) mod process;
 mod sections;
 mod step;
 pub(crate) mod survivor;
@@ -34,23 +34,16 @@ const ROLES: &[&[Role]] = &[
 /// Plays the role that the command line names; gives the exit code.
 pub(crate) fn play(mut args: Vec<OsString>) -> i32 {
     told::die_with_parent();
-    let rooms = |args: &mut Vec<OsString>| {
-        let text: Vec<OsString> = args.drain(..2).collect();
-        text[1]
-            .to_str()
-            .and_then(|text| text.parse().ok())
-            .expect("the parent wrote the rooms")
-    };
     if args.len() >= 2 && args[0] == "--in" {
-        return namespaces::enter(&rooms(&mut args), &args);
+        let rooms = args.drain(..2).nth(1);
+        let rooms = rooms.and_then(|text| text.to_str()?.parse().ok());
+        let rooms = rooms.expect("the parent wrote the rooms");
+        return namespaces::enter(&rooms, || play_role(args));
     }
-    if args.len() >= 2 && args[0] == "--settle" {
-        let rooms = rooms(&mut args);
-        if let Err(e) = namespaces::settle(&rooms) {
-            println!("fail mounts: {e}");
-            return 1;
-        }
-    }
+    play_role(args)
+}
+
+fn play_role(mut args: Vec<OsString>) -> i32 {
     if args.is_empty() {
         eprintln!("a child needs a role");
         return 64;
