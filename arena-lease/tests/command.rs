@@ -5,13 +5,13 @@
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use arena_lease::{Arena, Leases};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::Pid;
 
 const BIN: &str = env!("CARGO_BIN_EXE_arena-lease");
@@ -30,9 +30,29 @@ impl Place {
         self.directory.path().join("arena")
     }
 
+    /// The command, with the signals as they are in a shell: whoever runs the tests may ignore some, as
+    /// a shell does for what it puts into the background, and a shell script cannot trap those.
+    #[expect(
+        unsafe_code,
+        reason = "there is no safe way to run something in the child"
+    )]
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(BIN);
         command.args(args).env("ARENA_NAME", self.arena());
+        let as_in_a_shell = || {
+            for forwarded in [
+                Signal::SIGINT,
+                Signal::SIGTERM,
+                Signal::SIGHUP,
+                Signal::SIGQUIT,
+            ] {
+                // SAFETY: no handler is installed, only the default.
+                unsafe { signal(forwarded, SigHandler::SigDfl) }?;
+            }
+            Ok(())
+        };
+        // SAFETY: signal(2) may be called in a child of fork.
+        unsafe { command.pre_exec(as_in_a_shell) };
         command
     }
 
