@@ -3,8 +3,7 @@
 //! The region `leases` is one [`Head`] and then as many [`Row`]s as its length holds. All zero is a table
 //! without a name in it.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arena_peers::core::layout::SharedLayout;
 use arena_peers::core::{LockWord, futex, layout};
@@ -88,31 +87,14 @@ pub(crate) const ROW_BYTES: u64 = 256;
 pub(crate) const KIND: u64 = Head::FINGERPRINT ^ Row::FINGERPRINT.rotate_left(17);
 
 impl Row {
-    /// The half of the word that waiters sleep on, for the kernel alone: this program never loads or stores
-    /// through it, because accesses of two sizes to one atomic are not defined.
-    #[expect(
-        unsafe_code,
-        reason = "a futex is four bytes, and these four are part of the lease word"
-    )]
-    fn half(&self) -> &AtomicU32 {
-        // SAFETY: eight bytes on is inside the sixteen of the word, which `self` borrows.
-        let half = unsafe { self.word.as_ptr().cast::<u32>().add(2) };
-        // SAFETY: valid and aligned for as long as `self` is borrowed, as it lies in the word; it is handed to
-        // the futex calls alone, which pass its address to the kernel and access nothing themselves.
-        unsafe { AtomicU32::from_ptr(half) }
-    }
-
-    /// Sleeps while the half-word is `half`, for at most `timeout`.
-    pub(crate) fn sleep(&self, half: u32, timeout: Duration) {
-        if let futex::Wait::Refused(_) = futex::wait(self.half(), half, Some(timeout)) {
-            // The kernel refuses futexes here (a seccomp filter). Late, and not spinning.
-            std::thread::sleep(timeout.min(Duration::from_millis(10)));
-        }
+    /// The half of the word that waiters sleep on: the low half of the high one.
+    pub(crate) fn half(&self) -> futex::Word<'_> {
+        futex::Word::quarter_of::<2>(&self.word)
     }
 
     /// Wakes everybody who sleeps.
     pub(crate) fn wake_all(&self) {
-        let _ = futex::wake_all(self.half());
+        let _ = self.half().wake_all();
     }
 }
 

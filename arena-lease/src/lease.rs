@@ -12,6 +12,7 @@ use crate::outcome::{Acquire, Lost, Renewed};
 use crate::protocol::{self, Fault, World as _};
 use crate::snapshot::Snapshot;
 use crate::stats::{Holder, Stats};
+use crate::wait::Bedside;
 use crate::word::{NS_PER_MS, Word};
 
 /// How often a verb follows its name to another row.
@@ -91,9 +92,11 @@ impl Lease {
 
     /// Waits for up to `wait` until this process holds the lease; `Duration::MAX` is for ever.
     ///
-    /// Sleeps. A release and a takeover wake it at once; it wakes by itself when the holder lapses, and looks
-    /// every 50 ms whether the holder is dead. `wait` is measured on `CLOCK_BOOTTIME` (of a machine that sleeps,
-    /// the end may be noticed 50 ms late). Who of several waiters gets the lease is not defined.
+    /// Sleeps, and looks at nothing meanwhile: a release, a takeover, the holder's death and its lapse wake it.
+    /// While the holder renews that is once a ttl. `wait` is measured on `CLOCK_BOOTTIME`. The first wait of a
+    /// process starts a thread that sleeps as long as somebody waits; where the system refuses it, or sleeping on
+    /// several words at once ([`peers::capabilities`](arena_peers::capabilities)), it looks now and then. Who of
+    /// several waiters gets the lease is not defined.
     ///
     /// # Errors
     ///
@@ -123,6 +126,8 @@ impl Lease {
                         self.release_at(hold.fence)?;
                         return Err(LeaseError::Removed);
                     }
+                    // Refused: successors learn of this process's death later, and nothing else changes.
+                    let _ = self.inner().peers.hang_bell();
                     // Relaxed: a number of this handle's own.
                     self.acquired.store(hold.fence, Ordering::Relaxed);
                     return Ok(Acquire::Held(hold));
@@ -342,6 +347,7 @@ impl Lease {
             row: self.inner().table.row(self.row()),
             name: &self.name,
             inner: self.inner(),
+            bedside: Bedside::default(),
         }
     }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use arena_peers::{Arena, Peers};
+use arena_peers::core::clock::boot_ms;
+use arena_peers::{Arena, PeerId, Peers, Verdict};
 
 use crate::clock::{BootClock, Clock};
 use crate::error::{LeaseError, TableError};
@@ -160,10 +161,19 @@ impl Inner {
             .find_or_name(name, &*self.clock, self.busy_timeout)
     }
 
+    /// No system call while the peer's bell is believed.
+    fn verdict(&self, peer: PeerId) -> Verdict {
+        self.peers.verdict_cached(peer, boot_ms())
+    }
+
+    pub(crate) fn is_dead(&self, peer: PeerId) -> bool {
+        matches!(self.verdict(peer), Verdict::Dead(_))
+    }
+
     pub(crate) fn stats(&self, row: Snapshot) -> Option<Stats> {
         let attachment = |slot| self.arena.attachment(slot);
         stats_of(row, self.clock.now_ns(), attachment, |peer| {
-            self.peers.verdict(peer)
+            self.verdict(peer)
         })
     }
 

@@ -87,8 +87,9 @@
 //! 100 ms longer, two processes can hold, one in the file that is gone and one in a new one. Destroying the arena
 //! through the library has no such gap.
 //!
-//! It does not hear of a death before the kernel says so, and a waiter asks every 50 ms: a holder with much memory
-//! is freed at about 0.15 s a GiB, and one that dumps core later. The ttl is the limit.
+//! It does not hear of a death before the kernel says so: at once as a rule, whatever the holder's size; where the
+//! kernel is older than 5.15 or the holder in another PID namespace, when its memory has been freed (0.15 s a GiB);
+//! and after the dump when it dumps core. The ttl is the limit.
 //!
 //! It does not defend against a process that writes anything it likes into the arena: whoever may open it for
 //! writing can take every lease. What it promises then is errors and wrong answers, and no more than that.
@@ -109,6 +110,7 @@ mod step;
 mod table;
 mod ttl;
 mod view;
+mod wait;
 mod word;
 
 /// The crate that knows who is attached to an arena, for what is not named here.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-use arena_peers::{PeerId, Verdict};
+use arena_peers::PeerId;
 
 use crate::layout::Row;
 use crate::leases::Inner;
@@ -11,6 +11,7 @@ use crate::name::Name;
 use crate::outcome::TookOver;
 use crate::protocol::World;
 use crate::snapshot::pack_since;
+use crate::wait::Bedside;
 use crate::word::NS_PER_MS;
 
 /// A row, and what its verbs ask about the world.
@@ -18,6 +19,7 @@ pub(crate) struct Live<'a> {
     pub(crate) row: &'a Row,
     pub(crate) name: &'a Name,
     pub(crate) inner: &'a Inner,
+    pub(crate) bedside: Bedside,
 }
 
 impl World for Live<'_> {
@@ -57,7 +59,7 @@ impl World for Live<'_> {
     }
 
     fn is_dead(&self, peer: PeerId) -> bool {
-        matches!(self.inner.peers.verdict(peer), Verdict::Dead(_))
+        self.inner.is_dead(peer)
     }
 
     fn taken(&self, fence: u64, now_ns: u64, took_over: Option<TookOver>) {
@@ -80,8 +82,9 @@ impl World for Live<'_> {
         fence(Ordering::Acquire);
     }
 
-    fn sleep(&self, half: u32, timeout: Duration) {
-        self.row.sleep(half, timeout);
+    fn sleep(&self, half: u32, behind: Option<PeerId>, timeout: Duration) {
+        let word = (self.row.half(), half);
+        self.bedside.sleep(&self.inner.peers, word, behind, timeout);
     }
 
     fn wake_all(&self) {

@@ -19,9 +19,6 @@ const ATTEMPTS: u32 = 64;
 /// How often a verb writes a new deadline because the one that it had written was nearly over when it looked.
 const CONFIRMATIONS: u32 = 8;
 
-/// How often a waiter asks whether the holder is dead.
-const LOOK: Duration = Duration::from_millis(50);
-
 /// The atomic that carries a lease word.
 pub(crate) trait Cell {
     type Bits: Bits;
@@ -70,8 +67,8 @@ pub(crate) trait World {
     fn fence(&self);
     /// An acquire fence.
     fn fence_acquire(&self);
-    /// Sleeps until woken, the half-word is not `half`, or the time is up.
-    fn sleep(&self, half: u32, timeout: Duration);
+    /// Sleeps until woken, the half-word is not `half`, the holder `behind` is proven dead, or the time is up.
+    fn sleep(&self, half: u32, behind: Option<PeerId>, timeout: Duration);
     fn wake_all(&self);
 }
 
@@ -151,18 +148,18 @@ pub(crate) fn acquire_until<W: World>(
     let mut registered = None;
     loop {
         let outcome = acquire(world, me, ttl)?;
-        let (word, left) = match outcome {
+        let (word, behind, left) = match outcome {
             Acquire::Refused(Refused::Held {
                 by,
                 fence,
                 until_ms,
                 lapses_in,
-            }) => (held(by, fence, until_ms), lapses_in),
+            }) => (held(by, fence, until_ms), Some(by), lapses_in),
             Acquire::Refused(Refused::NotBefore {
                 fence,
                 at_ms,
                 opens_in,
-            }) => (free(fence, at_ms), opens_in),
+            }) => (free(fence, at_ms), None, opens_in),
             Acquire::Refused(Refused::Contended) if world.now_ns() < end_ns => continue,
             Acquire::Held(_) | Acquire::Refused(_) => return Ok(outcome),
         };
@@ -182,7 +179,7 @@ pub(crate) fn acquire_until<W: World>(
         let half = word
             .half::<BitsOf<W>>()
             .expect("the word was decoded from such bits");
-        world.sleep(half, rest.min(left).min(LOOK));
+        world.sleep(half, behind, rest.min(left));
         look()?;
     }
 }

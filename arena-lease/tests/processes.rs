@@ -204,6 +204,54 @@ fn a_waiter_takes_over_from_a_holder_that_dies_while_it_waits() {
     assert!(started.elapsed() < TTL / 2);
 }
 
+/// Of every thread of a process: its name, its state, and how often it gave the processor up by itself.
+fn threads(pid: Pid) -> Vec<(String, char, u64)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let thread = |task: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        let switches = field("voluntary_ctxt_switches")?.parse().ok()?;
+        Some((field("Name")?, field("State")?.chars().next()?, switches))
+    };
+    tasks.flatten().filter_map(thread).collect()
+}
+
+/// Goal: who waits behind a lease that is renewed again and again does not wake for it, and polls nothing.
+/// Method: count, over 100 renewals, how often any of its threads gave the processor up.
+#[test]
+fn an_idle_waiter_behind_a_renewed_lease_is_hardly_ever_awake() {
+    let (_directory, path) = place();
+    let lease = lease_in(&path, TTL);
+    hold(lease.acquire().unwrap());
+    let mut waiter = Actor::start("wait", &path);
+    assert_eq!(waiter.at(), "waiting");
+    let watched = |threads: &[(String, char, u64)]| {
+        threads.iter().any(|(name, ..)| name == "arena-watcher")
+            && threads.iter().all(|(_, state, _)| *state == 'S')
+    };
+    while !watched(&threads(waiter.pid())) {
+        std::thread::yield_now();
+    }
+    let count = |pid| {
+        threads(pid)
+            .iter()
+            .map(|(.., switches)| switches)
+            .sum::<u64>()
+    };
+    let before = count(waiter.pid());
+    for _ in 0..100 {
+        assert!(matches!(lease.renew().unwrap(), Renewed::Held { .. }));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let switches = count(waiter.pid()) - before;
+    assert!(switches <= 5, "{switches} in two seconds");
+    assert!(lease.release().unwrap());
+    waiter.at();
+}
+
 #[test]
 fn a_waiters_patience_ends_at_its_deadline() {
     let (_directory, path) = place();

@@ -123,7 +123,7 @@ impl World for Shared {
         fence(Ordering::Acquire);
     }
 
-    fn sleep(&self, half: u32, _: Duration) {
+    fn sleep(&self, half: u32, _: Option<PeerId>, _: Duration) {
         // No timeout: a wake-up that was lost is a deadlock here. Like the kernel, looks under the lock that
         // wakers take.
         let guard = self.sleepers.lock().unwrap();

@@ -175,7 +175,7 @@ impl World for Row {
 
     fn fence_acquire(&self) {}
 
-    fn sleep(&self, half: u32, timeout: Duration) {
+    fn sleep(&self, half: u32, _: Option<PeerId>, timeout: Duration) {
         self.step();
         self.slept.borrow_mut().push(timeout);
         if self.now().half::<u128>() == Some(half) {

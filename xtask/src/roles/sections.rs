@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use arena_core::{Arena, AttachmentId, LockWord};
 use arena_lease::{Acquire, Lease};
+use arena_peers::Peers;
 
 use super::{
     peer::options,
@@ -155,9 +156,33 @@ fn destroy(_: Option<&Arena>, path: &str) -> Ready {
     )
 }
 
+/// Returns when every other thread sleeps: one that runs would run into the stepper's breakpoints.
+fn await_parked() {
+    let others_sleep = || {
+        let tasks = std::fs::read_dir("/proc/self/task").expect("/proc is mounted");
+        tasks.flatten().all(|task| {
+            let own = task.file_name().to_str() == Some(&std::process::id().to_string());
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            let state = stat
+                .rsplit(") ")
+                .next()
+                .and_then(|rest| rest.chars().next());
+            own || matches!(state, Some('S') | None)
+        })
+    };
+    while !others_sleep() {
+        std::thread::yield_now();
+    }
+}
+
 /// Told: a path and the ttl in milliseconds.
 fn acquire(_: Option<&Arena>, told: &str) -> Ready {
     let lease = keep(lease(told));
+    // The first hold of a process hangs its bell; here before the section, so that one thread runs in it.
+    Peers::new(lease.leases().arena())
+        .hang_bell()
+        .expect("a thread is to be had");
+    await_parked();
     section(
         || lease.acquire(),
         |answer| format!("{} {}", verbs::acquired(answer), lease.mine()),
@@ -167,6 +192,7 @@ fn acquire(_: Option<&Arena>, told: &str) -> Ready {
 /// Told: likewise. Held before.
 fn renew(_: Option<&Arena>, told: &str) -> Ready {
     let lease = keep(held(told));
+    await_parked();
     section(
         || lease.renew(),
         |answer| format!("{} {}", verbs::renewed(answer), lease.mine()),
@@ -176,6 +202,7 @@ fn renew(_: Option<&Arena>, told: &str) -> Ready {
 /// Told: likewise. Held before.
 fn release(_: Option<&Arena>, told: &str) -> Ready {
     let lease = keep(held(told));
+    await_parked();
     section(
         || lease.release(),
         |answer| format!("{} {}", verbs::released(answer), lease.mine()),
