@@ -178,6 +178,14 @@ fn obey(told: &Told, arena: &Arena, options: &ArenaOptions) {
                 process::close_everything();
                 process::wait_for_ever();
             }
+            ["fill", mib] => {
+                let bytes = text::number(mib).unwrap_or(0) << 20;
+                let memory = vec![1_u8; usize::try_from(bytes).unwrap_or(0)];
+                // For as long as the process lives.
+                std::hint::black_box(memory.leak());
+                "filled".to_owned()
+            }
+            ["dump", directory] => process::dump_core(directory),
             ["churn"] => {
                 std::thread::spawn(churn);
                 "churns".to_owned()

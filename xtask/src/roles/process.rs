@@ -9,9 +9,20 @@ use std::{
 
 use nix::{
     libc,
-    sys::wait::waitpid,
+    sys::{
+        resource::{Resource, getrlimit, setrlimit},
+        wait::waitpid,
+    },
     unistd::{ForkResult, Pid, fork, pause, pipe},
 };
+
+/// Ends this process as a crash does, with a core file written into `directory`.
+pub(super) fn dump_core(directory: &str) -> String {
+    let (_, hard) = getrlimit(Resource::RLIMIT_CORE).expect("there is such a limit");
+    setrlimit(Resource::RLIMIT_CORE, hard, hard).expect("the hard limit may be had");
+    std::env::set_current_dir(directory).expect("the scenario's directory is there");
+    std::process::abort()
+}
 
 /// Forks. `None` in the child.
 fn forked() -> Option<Pid> {
