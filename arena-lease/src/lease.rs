@@ -13,7 +13,7 @@ use crate::protocol::{self, Fault, World as _};
 use crate::snapshot::Snapshot;
 use crate::stats::{Holder, Stats};
 use crate::wait::Bedside;
-use crate::word::{NS_PER_MS, Word};
+use crate::word::{Bits, NS_PER_MS, Word};
 
 /// How often a verb follows its name to another row.
 const MOVES: u32 = 16;
@@ -199,10 +199,37 @@ impl Lease {
     ///
     /// As [`release`](Self::release).
     pub fn release_at(&self, fence: u64) -> Result<bool, LeaseError> {
+        self.release_held_for(fence, Duration::ZERO)
+    }
+
+    /// [`release_at`](Self::release_at), but nobody acquires, this process included, before the lease has been
+    /// away for `min_hold` since it was acquired under `fence`: for a job that must not run twice in a period, and
+    /// takes less. Should this process die instead, the lease passes on at once.
+    ///
+    /// Measured on `CLOCK_BOOTTIME` from the acquisition, in milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release), and [`LeaseError::TtlBeyondClock`] for a `min_hold` that ends after the last
+    /// moment a lease word can hold: the lease is what it was.
+    pub fn release_held_for(&self, fence: u64, min_hold: Duration) -> Result<bool, LeaseError> {
         let Some(me) = self.inner().arena.me_if_joined() else {
             return Ok(false);
         };
-        let released = self.on_row(|row| protocol::release(row, me, fence, 0))?;
+        let min_ms = u64::try_from(min_hold.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        let released = self.on_row(|row| {
+            let noted = Snapshot::of(row.row).and_then(|seen| seen.since_ms(fence));
+            // Not noted: another holder's by now, or this one was stopped before it noted it.
+            let since_ms = noted.unwrap_or_else(|| row.now_ns() / NS_PER_MS);
+            let not_before_ms = match min_ms {
+                0 => 0,
+                _ => since_ms.saturating_add(min_ms),
+            };
+            if not_before_ms > <u128 as Bits>::MAX_UNTIL_MS {
+                return Err(Fault::ClockExhausted);
+            }
+            protocol::release(row, me, fence, not_before_ms)
+        })?;
         Ok(released.unwrap_or(false))
     }
 

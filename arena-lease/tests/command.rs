@@ -84,6 +84,18 @@ fn pid(child: &Child) -> Pid {
 }
 
 #[test]
+fn nobody_runs_before_the_minimum_hold_is_over() {
+    let place = Place::new();
+    assert_eq!(
+        place.code(&["run", "x", "--min-hold", "1h", "--", "true"]),
+        0
+    );
+    assert_eq!(place.code(&["run", "x", "-n", "--", "true"]), 1);
+    assert_eq!(place.code(&["run", "y", "-n", "--", "true"]), 0);
+    assert_eq!(place.code(&["run", "y", "-n", "--", "true"]), 0);
+}
+
+#[test]
 fn the_exit_code_is_cmds_own() {
     let place = Place::new();
     assert_eq!(place.code(&["run", "x", "-n", "--", "true"]), 0);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arena_lease::{
-    Arena, ArenaOptions, Clock, InvalidTtl, LeaseError, Leases, LeasesOptions, LeasesView, Lost,
-    Renewed, TookOver, Verdict,
+    Acquire, Arena, ArenaOptions, Clock, InvalidTtl, LeaseError, Leases, LeasesOptions, LeasesView,
+    Lost, Refused, Renewed, TookOver, Verdict,
 };
 
 const TTL: Duration = Duration::from_secs(30);
@@ -149,6 +149,46 @@ fn a_lapsed_lease_that_nobody_took_is_renewed() {
     assert!(!lease.mine() && lease.holder().is_none());
     assert!(lease.renew().unwrap().is_held());
     assert!(lease.mine_at(hold.fence));
+}
+
+#[test]
+fn a_lease_that_was_released_early_is_kept_for_its_minimum_hold_from_its_acquisition() {
+    let (leases, clock) = stopped(4);
+    let lease = leases.lease("nightly", TTL).unwrap();
+    let hold = lease.acquire().unwrap().held().unwrap();
+    clock.pass(Duration::from_millis(10));
+    assert!(
+        lease
+            .release_held_for(hold.fence, Duration::from_millis(500))
+            .unwrap()
+    );
+    assert!(!lease.mine() && lease.holder().is_none());
+    clock.pass(Duration::from_millis(489));
+    let refused = lease.acquire().unwrap();
+    assert!(
+        matches!(refused, Acquire::Refused(Refused::NotBefore { opens_in, .. })
+            if opens_in == Duration::from_millis(1)),
+        "{refused:?}"
+    );
+    clock.pass(Duration::from_millis(1));
+    assert_eq!(
+        lease.acquire().unwrap().held().unwrap().fence,
+        hold.fence + 1
+    );
+}
+
+#[test]
+fn a_minimum_hold_that_is_over_or_zero_keeps_nobody_away_and_one_beyond_the_clock_is_refused() {
+    let (leases, clock) = stopped(4);
+    let lease = leases.lease("nightly", TTL).unwrap();
+    for min_hold in [Duration::ZERO, Duration::from_millis(500)] {
+        let hold = lease.acquire().unwrap().held().unwrap();
+        clock.pass(Duration::from_millis(500));
+        assert!(lease.release_held_for(hold.fence, min_hold).unwrap());
+    }
+    let hold = lease.acquire().unwrap().held().unwrap();
+    assert!(lease.release_held_for(hold.fence, Duration::MAX).is_err());
+    assert!(lease.mine_at(hold.fence), "it is what it was");
 }
 
 #[test]

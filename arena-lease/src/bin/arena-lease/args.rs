@@ -76,6 +76,11 @@ pub(crate) struct Run {
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = ttl)]
     pub(crate) ttl: Duration,
 
+    /// Let nobody acquire before it was held for so long, however soon CMD ends. If the wrapper dies it passes on at
+    /// once
+    #[arg(long, default_value = "0", value_name = "DURATION", value_parser = duration, hide_default_value = true)]
+    pub(crate) min_hold: Duration,
+
     /// Do not wait: exit at once if another process holds the lease
     #[arg(short = 'n', long = "no-wait", conflicts_with = "wait")]
     pub(crate) no_wait: bool,

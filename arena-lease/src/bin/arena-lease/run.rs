@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Run) -> Result<u8, Failure> {
     let running = match started {
         Ok(Ok(running)) => running,
         Ok(Err(error)) => {
-            release(&lease, &hold, &name);
+            release(&lease, &hold, &name, Duration::ZERO);
             let program = shown(&args.command[0]);
             let code = match error.kind() {
                 io::ErrorKind::NotFound => exit::NOT_FOUND,
@@ -77,12 +77,12 @@ pub(crate) fn run(args: &Run) -> Result<u8, Failure> {
             return Err(Failure::new(code, &what, &error));
         }
         Err(error) => {
-            release(&lease, &hold, &name);
+            release(&lease, &hold, &name, Duration::ZERO);
             return Err(Failure::new(exit::ARENA, "cannot watch CMD", &error));
         }
     };
     say(format!("CMD has pid {}", running.pid()));
-    let code = keep(running, &lease, &hold, &name);
+    let code = keep(running, &lease, &hold, &name, args.min_hold);
     code.map_err(|error| Failure::new(exit::ARENA, "cannot wait for CMD", &error))
 }
 
@@ -104,14 +104,20 @@ fn arena_name(given: &OsStr, path: Option<&Path>) -> OsString {
 }
 
 /// Renews until CMD has ended, or ends CMD when the lease is lost.
-fn keep(mut running: Running, lease: &Lease, hold: &Hold, name: &str) -> io::Result<u8> {
+fn keep(
+    mut running: Running,
+    lease: &Lease,
+    hold: &Hold,
+    name: &str,
+    min_hold: Duration,
+) -> io::Result<u8> {
     let interval = lease.ttl() / 3;
     let mut until_ms = hold.until_ms;
     let mut next = interval;
     loop {
         match running.wait(next)? {
             Event::Ended(status) => {
-                if release(lease, hold, name) {
+                if release(lease, hold, name, min_hold) {
                     return Ok(exit_code(status));
                 }
                 eprintln!("arena-lease: {name}: was lost before CMD ended");
@@ -142,7 +148,7 @@ fn keep(mut running: Running, lease: &Lease, hold: &Hold, name: &str) -> io::Res
             &why,
             left(until_ms).saturating_sub(margin(lease)),
         )?;
-        release(lease, hold, name);
+        release(lease, hold, name, Duration::ZERO);
         return Ok(exit::LOST);
     }
 }
@@ -162,8 +168,8 @@ fn end(mut running: Running, name: &str, why: &str, grace: Duration) -> io::Resu
 }
 
 /// Whether nobody else held until now: also when it had lapsed, as long as nobody took it.
-fn release(lease: &Lease, hold: &Hold, name: &str) -> bool {
-    match lease.release_at(hold.fence) {
+fn release(lease: &Lease, hold: &Hold, name: &str, min_hold: Duration) -> bool {
+    match lease.release_held_for(hold.fence, min_hold) {
         Ok(released) => released,
         Err(error) => {
             eprintln!("arena-lease: {name}: cannot release, it lapses by itself: {error}");
