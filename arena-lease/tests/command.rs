@@ -96,6 +96,25 @@ fn nobody_runs_before_the_minimum_hold_is_over() {
 }
 
 #[test]
+fn cmd_has_the_signal_mask_that_the_wrapper_was_given() {
+    let place = Place::new();
+    let blocked = |command: &mut Command| command.output().unwrap().stdout;
+    let args = ["SigBlk", "/proc/self/status"];
+    let direct = blocked(Command::new("grep").args(args));
+    let [what, place_of] = args;
+    let wrapped = blocked(&mut place.command(&["run", "x", "-n", "--", "grep", what, place_of]));
+    assert_eq!(wrapped, direct);
+}
+
+#[test]
+fn a_signal_ends_a_cmd_that_does_nothing_about_it() {
+    let place = Place::new();
+    let (mut child, _lines) = place.running(&[], "exec sleep 60");
+    kill(pid(&child), Signal::SIGTERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+}
+
+#[test]
 fn the_exit_code_is_cmds_own() {
     let place = Place::new();
     assert_eq!(place.code(&["run", "x", "-n", "--", "true"]), 0);

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
@@ -48,13 +48,15 @@ impl Running {
         reset?;
         let mut watched = SigSet::from_iter(FORWARDED);
         watched.add(Signal::SIGCHLD);
-        watched.thread_block()?;
+        // CMD gets the mask that the wrapper was given: what is blocked in it would never reach it.
+        let given = watched.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let signals = SignalFd::with_flags(&watched, flags)?;
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?;
         let parent = getpid();
         let in_child = move || {
+            given.thread_set_mask()?;
             set_pdeathsig(Signal::SIGKILL)?;
             match getppid() == parent {
                 true => Ok(()),
@@ -62,7 +64,7 @@ impl Running {
                 false => Err(io::Error::from(Errno::EOWNERDEAD)),
             }
         };
-        // SAFETY: between fork and exec it makes two system calls, and neither allocates nor takes a lock.
+        // SAFETY: between fork and exec it makes three system calls, and neither allocates nor takes a lock.
         #[expect(unsafe_code, reason = "a death signal is set by the child itself")]
         unsafe {
             command.pre_exec(in_child)

@@ -113,7 +113,8 @@ fn keep(
 ) -> io::Result<u8> {
     let interval = lease.ttl() / 3;
     let mut until_ms = hold.until_ms;
-    let mut next = interval;
+    // At once: starting CMD may have taken any time.
+    let mut next = Duration::ZERO;
     loop {
         match running.wait(next)? {
             Event::Ended(status) => {
@@ -133,7 +134,13 @@ fn keep(
                 next = interval;
                 continue;
             }
-            Ok(Renewed::Lost(lost)) => loss(lease, lost),
+            Ok(Renewed::Lost(lost)) => {
+                if matches!(lost, Lost::Removed | Lost::Corrupt { .. }) {
+                    // Another process may hold already, in another arena of this name.
+                    until_ms = 0;
+                }
+                loss(lease, lost)
+            }
             // The lease is what it was; try again while there is time.
             Err(_) if left(until_ms) > margin(lease) * 2 => {
                 next = margin(lease);
@@ -156,13 +163,16 @@ fn keep(
 /// Ends CMD: TERM, and KILL after `grace`.
 fn end(mut running: Running, name: &str, why: &str, grace: Duration) -> io::Result<()> {
     let pid = running.pid();
-    eprintln!("arena-lease: {name}: lost: {why}; sending TERM to CMD (pid {pid})");
     running.send(Signal::SIGTERM);
     if let Event::Ended(_) = running.wait(grace)? {
+        eprintln!("arena-lease: {name}: lost: {why}; CMD (pid {pid}) got TERM and ended");
         return Ok(());
     }
-    eprintln!("arena-lease: {name}: the time is up; sending KILL to CMD (pid {pid})");
+    // Nothing is written before this: a pipe that nobody reads would keep CMD alive beside a successor.
     running.send(Signal::SIGKILL);
+    eprintln!(
+        "arena-lease: {name}: lost: {why}; CMD (pid {pid}) got TERM, and KILL when the time was up"
+    );
     while let Event::Due = running.wait(Duration::from_secs(60))? {}
     Ok(())
 }
