@@ -16,6 +16,9 @@ use crate::{PeerId, Ttl};
 /// somebody else's succeeded, and what it wrote mostly decides the verb, so a second failure is rare already.
 const ATTEMPTS: u32 = 64;
 
+/// How often in a row a waiter tries again after that many attempts.
+const CONTENTIONS: u32 = 16;
+
 /// How often a verb writes a new deadline because the one that it had written was nearly over when it looked.
 const CONFIRMATIONS: u32 = 8;
 
@@ -145,7 +148,7 @@ pub(crate) fn acquire_until<W: World>(
     end_ns: u64,
     mut look: impl FnMut() -> Result<(), Fault>,
 ) -> Result<Acquire, Fault> {
-    let mut registered = None;
+    let (mut registered, mut contended) = (None, 0);
     loop {
         let outcome = acquire(world, me, ttl)?;
         let (word, behind, left) = match outcome {
@@ -160,7 +163,13 @@ pub(crate) fn acquire_until<W: World>(
                 at_ms,
                 opens_in,
             }) => (free(fence, at_ms), None, opens_in),
-            Acquire::Refused(Refused::Contended) if world.now_ns() < end_ns => continue,
+            // Bounded: a row whose words contradict each other would be contended for ever.
+            Acquire::Refused(Refused::Contended)
+                if contended < CONTENTIONS && world.now_ns() < end_ns =>
+            {
+                contended += 1;
+                continue;
+            }
             Acquire::Held(_) | Acquire::Refused(_) => return Ok(outcome),
         };
         let rest = Duration::from_nanos(end_ns.saturating_sub(world.now_ns()));
@@ -180,6 +189,7 @@ pub(crate) fn acquire_until<W: World>(
             .half::<BitsOf<W>>()
             .expect("the word was decoded from such bits");
         world.sleep(half, behind, rest.min(left));
+        contended = 0;
         look()?;
     }
 }
