@@ -86,6 +86,51 @@ pub(crate) const ROW_BYTES: u64 = 256;
 /// What the region's entry says that it holds.
 pub(crate) const KIND: u64 = Head::FINGERPRINT ^ Row::FINGERPRINT.rotate_left(17);
 
+/// The first line of a table of words with names: the regions `gates` and `fenced`.
+///
+/// ```text
+/// offset  size  field     written by  read by
+///      0     8  lock      namers      namers
+///      8   120  reserved  nobody      nobody
+/// ```
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(crate) struct NamedWords {
+    pub(crate) lock: LockWord,
+    pub(crate) reserved: [AtomicU64; 15],
+}
+layout!(NamedWords is 128 { lock @ 0, reserved @ 8 });
+
+/// A word with a name.
+///
+/// ```text
+/// offset  size  field     written by                              read by
+///      0    16  word      gates: see `gate_word.rs`; fenced: who  everybody; of a gate the kernel too, at
+///                         stores, fence above value               offset 0
+///     16     8  name_len  a namer, once, last; 0: no name yet     everybody, before the name
+///     24    96  name      a namer, NUL-padded                     everybody who saw a length
+///    120     8  reserved  nobody                                  nobody
+/// ```
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(crate) struct NamedWord {
+    pub(crate) word: AtomicU128,
+    pub(crate) name_len: AtomicU64,
+    pub(crate) name: [AtomicU64; NAME_WORDS],
+    pub(crate) reserved: AtomicU64,
+}
+layout!(NamedWord is 128 { word @ 0, name_len @ 16, name @ 24, reserved @ 120 });
+
+const NAMED_WORDS: u64 = NamedWords::FINGERPRINT ^ NamedWord::FINGERPRINT.rotate_left(17);
+
+/// The region of gates, and what its entry says that it holds.
+pub(crate) const GATES: (&[u8], u64) =
+    (b"gates", NAMED_WORDS ^ u64::from_le_bytes(*b"gates\0\0\0"));
+
+/// The region of fenced values, likewise.
+pub(crate) const FENCED: (&[u8], u64) =
+    (b"fenced", NAMED_WORDS ^ u64::from_le_bytes(*b"fenced\0\0"));
+
 impl Row {
     /// The half of the word that waiters sleep on: the low half of the high one.
     pub(crate) fn half(&self) -> futex::Word<'_> {
@@ -139,6 +184,9 @@ mod tests {
                 layout::table::<Head>("Head"),
                 layout::table::<Row>("Row"),
                 format!("kind {KIND:016x}\n"),
+                layout::table::<NamedWords>("NamedWords"),
+                layout::table::<NamedWord>("NamedWord"),
+                format!("gates {:016x}, fenced {:016x}\n", GATES.1, FENCED.1),
             ]
             .join("\n")
         );

@@ -71,6 +71,9 @@
 //! than the machine was down, fences can repeat. Keep the floor on a disk where that matters
 //! (`ArenaOptions::floor_directory`). They fit in 53 bits: safe in JSON, and in a signed SQL integer.
 //!
+//! What checks them is a [`Gate`] in front of anything that is written in steps, [`Fenced`] for a number in the
+//! arena, and for a database a column.
+//!
 //! # What it does not do
 //!
 //! It does not stop a holder that lost and does not look: between two looks of its own, a process that is stopped
@@ -96,6 +99,11 @@
 
 mod clock;
 mod error;
+mod fenced;
+mod gate;
+mod gate_protocol;
+mod gate_table;
+mod gate_word;
 mod layout;
 mod lease;
 mod leases;
@@ -115,9 +123,13 @@ mod word;
 
 /// The crate that knows who is attached to an arena, for what is not named here.
 pub use arena_peers as peers;
+pub use arena_peers::core::MAX_FENCE;
 pub use arena_peers::{Arena, ArenaOptions, ArenaView, JoinError, OpenError, PeerId, Verdict};
 pub use clock::{BootClock, Clock};
 pub use error::{LeaseError, TableError};
+pub use fenced::{Fenced, StoreError};
+pub use gate::{Enter, EnterError, Gate, GateGuard, GateState};
+pub use gate_table::GateOpenError;
 pub use lease::Lease;
 pub use leases::{Leases, LeasesOptions};
 pub use name::MAX_NAME_BYTES;

@@ -1,0 +1,383 @@
+//! Gates and fenced values between real processes: each a copy of this test binary that waits where it is told, or
+//! a child of fork.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use arena_lease::{
+    Arena, ArenaOptions, Enter, EnterError, Fenced, Gate, GateGuard, GateOpenError, MAX_FENCE,
+    StoreError,
+};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
+
+const LONG: Duration = Duration::from_secs(30);
+const ROLE: &str = "ARENA_LEASE_GATES_ROLE";
+
+fn gate_in(path: &Path) -> Gate {
+    Gate::open(&Arena::open(path).unwrap(), "ledger").unwrap()
+}
+
+fn entered(outcome: Enter) -> GateGuard {
+    match outcome {
+        Enter::Entered(guard) => guard,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A test only in name: what a copy of this binary does that was started with a role.
+#[test]
+fn a_role_is_played_when_it_is_asked_for() {
+    let Some(role) = std::env::var_os(ROLE) else {
+        return;
+    };
+    let role = role.into_string().unwrap();
+    let [name, fence, path] = *role.splitn(3, ' ').collect::<Vec<_>>() else {
+        panic!("no such role: {role}");
+    };
+    let fence: u64 = fence.parse().unwrap();
+    let gate = gate_in(Path::new(path));
+    let at = |point: &str| {
+        println!("at {point}");
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).unwrap();
+    };
+    match name {
+        "inside" => {
+            let guard = entered(gate.enter(fence, LONG).unwrap());
+            at("inside");
+            drop(guard);
+            at("outside");
+            println!("at {:?}", gate.enter(fence, LONG).unwrap());
+        }
+        "wait" => {
+            println!("at waiting");
+            let outcome = gate.enter(fence, LONG).unwrap();
+            let recovered =
+                matches!(&outcome, Enter::Entered(guard) if guard.recovered_from().is_some());
+            let shown = match outcome {
+                Enter::Entered(_) => format!("entered {recovered}"),
+                other => format!("{other:?}"),
+            };
+            at(&shown);
+        }
+        other => panic!("no such role: {other}"),
+    }
+}
+
+struct Actor {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Actor {
+    fn start(role: &str, fence: u64, path: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "a_role_is_played_when_it_is_asked_for",
+                "--nocapture",
+            ])
+            .env(ROLE, format!("{role} {fence} {}", path.display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            stdin: child.stdin.take().unwrap(),
+            stdout: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    fn at(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "it ended");
+            // The test harness writes to the same line.
+            if let Some((_, said)) = line.split_once("at ") {
+                return said.trim().to_owned();
+            }
+        }
+    }
+
+    fn go_on(&mut self) {
+        writeln!(self.stdin).unwrap();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    /// Stops it, and waits until it is stopped.
+    fn stop(&self) {
+        self.signal(Signal::SIGSTOP);
+        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT;
+        waitid(Id::Pid(self.pid()), flags).unwrap();
+    }
+
+    /// Kills it and waits until it is a zombie; it stays one.
+    fn kill_unreaped(&self) {
+        self.signal(Signal::SIGKILL);
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        waitid(Id::Pid(self.pid()), flags).unwrap();
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("arena");
+    (directory, path)
+}
+
+/// Waits until somebody barred the gate, which is done in one exchange with saying that he waits.
+fn until_barred(gate: &Gate) {
+    while !gate.state().unwrap().is_barred {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn who_was_killed_inside_is_followed_at_once() {
+    let (_directory, path) = place();
+    let gate = gate_in(&path);
+    let mut leader = Actor::start("inside", 5, &path);
+    assert_eq!(leader.at(), "inside");
+    let inside = gate.state().unwrap().inside.unwrap();
+    leader.kill_unreaped();
+    let started = Instant::now();
+    let guard = entered(gate.enter(6, LONG).unwrap());
+    assert_eq!(guard.recovered_from(), Some(inside));
+    assert!(started.elapsed() < LONG / 2);
+}
+
+#[test]
+fn a_waiter_follows_one_that_is_killed_inside_while_it_waits() {
+    let (_directory, path) = place();
+    let gate = gate_in(&path);
+    let mut leader = Actor::start("inside", 5, &path);
+    assert_eq!(leader.at(), "inside");
+    let mut newer = Actor::start("wait", 6, &path);
+    assert_eq!(newer.at(), "waiting");
+    until_barred(&gate);
+    let started = Instant::now();
+    leader.kill_unreaped();
+    assert_eq!(newer.at(), "entered true");
+    assert!(started.elapsed() < LONG / 2);
+}
+
+#[test]
+fn a_waiter_is_let_in_when_the_older_one_leaves() {
+    let (_directory, path) = place();
+    let gate = gate_in(&path);
+    let guard = entered(gate.enter(5, LONG).unwrap());
+    let mut newer = Actor::start("wait", 6, &path);
+    assert_eq!(newer.at(), "waiting");
+    until_barred(&gate);
+    drop(guard);
+    assert_eq!(newer.at(), "entered false");
+}
+
+/// Goal: a leader that is stopped inside keeps the newer one out, who is told who it is; continued, it leaves, and
+/// does not come in again.
+#[test]
+fn who_is_stopped_inside_keeps_a_newer_one_out_until_its_bound_and_is_refused_later() {
+    let (_directory, path) = place();
+    let gate = gate_in(&path);
+    let mut leader = Actor::start("inside", 5, &path);
+    assert_eq!(leader.at(), "inside");
+    let inside = gate.state().unwrap().inside.unwrap();
+    leader.stop();
+    let bound = Duration::from_millis(150);
+    let started = Instant::now();
+    match gate.enter(6, bound).unwrap() {
+        Enter::Busy { by, guards } => assert_eq!((by, guards), (inside, 1)),
+        other => panic!("{other:?}"),
+    }
+    assert!(started.elapsed() >= bound, "never early");
+    leader.go_on();
+    leader.signal(Signal::SIGCONT);
+    assert_eq!(leader.at(), "outside");
+    // Nobody entered with 6: showing it was enough.
+    leader.go_on();
+    assert_eq!(leader.at(), "Stale { newest: 6 }");
+    let guard = entered(gate.enter(6, Duration::ZERO).unwrap());
+    assert_eq!(guard.recovered_from(), None);
+}
+
+#[test]
+fn who_waits_with_a_fence_in_the_middle_is_refused_when_a_newer_one_is_shown() {
+    let (_directory, path) = place();
+    let gate = gate_in(&path);
+    let _guard = entered(gate.enter(5, LONG).unwrap());
+    let mut middle = Actor::start("wait", 6, &path);
+    assert_eq!(middle.at(), "waiting");
+    until_barred(&gate);
+    // A newer thread of this process, which does not wait for its older one.
+    let newest = gate.enter(7, Duration::ZERO).unwrap();
+    assert!(matches!(newest, Enter::Busy { .. }));
+    assert_eq!(middle.at(), "Stale { newest: 7 }");
+}
+
+#[test]
+fn another_process_under_the_same_fence_waits_for_its_turn() {
+    let (_directory, path) = place();
+    let gate = gate_in(&path);
+    let guard = entered(gate.enter(5, LONG).unwrap());
+    let beside = entered(gate.enter(5, Duration::ZERO).unwrap());
+    let mut other = Actor::start("wait", 5, &path);
+    assert_eq!(other.at(), "waiting");
+    drop(guard);
+    assert_eq!(gate.state().unwrap().guards, 1);
+    drop(beside);
+    assert_eq!(other.at(), "entered false");
+    other.go_on();
+}
+
+#[test]
+fn a_guard_that_a_child_of_fork_inherited_leaves_nothing() {
+    let (_directory, path) = place();
+    let gate = gate_in(&path);
+    let guard = entered(gate.enter(5, LONG).unwrap());
+    let before = gate.state();
+    // SAFETY: the child runs only code of this crate and the system's, and ends by _exit.
+    #[expect(unsafe_code, reason = "a fork is what is tested")]
+    let forked = unsafe { fork() }.unwrap();
+    match forked {
+        ForkResult::Child => {
+            let parents = gate.state().and_then(|state| state.inside);
+            drop(guard);
+            let mut wrong = i32::from(gate.state() != before);
+            // From here on it has a slot of its own, and waits for its parent as any other process does.
+            let busy = gate.enter(6, Duration::ZERO);
+            wrong |=
+                i32::from(!matches!(busy, Ok(Enter::Busy { by, .. }) if Some(by) == parents)) << 1;
+            // SAFETY: ends the process without running anything of its parent's.
+            #[expect(unsafe_code, reason = "exit would run the harness's destructors")]
+            unsafe {
+                nix::libc::_exit(wrong)
+            }
+        }
+        ForkResult::Parent { child } => {
+            let status = waitpid(child, None).unwrap();
+            assert_eq!(status, WaitStatus::Exited(child, 0));
+            let state = gate.state().unwrap();
+            assert_eq!((state.guards, state.newest, state.is_barred), (1, 6, true));
+            drop(guard);
+            assert_eq!(gate.state().unwrap().inside, None);
+        }
+    }
+}
+
+#[test]
+fn a_gate_remembers_the_newest_fence_when_nobody_is_inside() {
+    let arena = ArenaOptions::new().anonymous().unwrap();
+    let gate = Gate::open(&arena, "ledger").unwrap();
+    drop(entered(gate.enter(9, Duration::ZERO).unwrap()));
+    let again = Gate::open(&arena, "ledger").unwrap();
+    let stale = again.enter(8, LONG).unwrap();
+    assert!(matches!(stale, Enter::Stale { newest: 9 }));
+    let other = Gate::open(&arena, "another").unwrap();
+    drop(entered(other.enter(8, Duration::ZERO).unwrap()));
+}
+
+#[test]
+fn numbers_that_no_lease_issues_are_refused_and_change_nothing() {
+    let arena = ArenaOptions::new().anonymous().unwrap();
+    let gate = Gate::open(&arena, "ledger").unwrap();
+    let value = Fenced::<u64>::open(&arena, "offset").unwrap();
+    for fence in [0, MAX_FENCE + 1, u64::MAX] {
+        let refused = gate.enter(fence, LONG);
+        assert!(matches!(refused, Err(EnterError::Fence { found }) if found == fence));
+        let refused = value.store(fence, 1);
+        assert!(matches!(refused, Err(StoreError::Fence { found }) if found == fence));
+    }
+    assert_eq!(gate.state().unwrap().newest, 0);
+    assert_eq!(value.load(), (0, 0));
+    drop(entered(gate.enter(MAX_FENCE, Duration::ZERO).unwrap()));
+}
+
+#[test]
+fn a_destroyed_arenas_gates_and_values_are_no_longer_used() {
+    let (_directory, path) = place();
+    let arena = Arena::open(&path).unwrap();
+    let gate = Gate::open(&arena, "ledger").unwrap();
+    let value = Fenced::<u64>::open(&arena, "offset").unwrap();
+    arena.destroy().unwrap();
+    assert!(matches!(gate.enter(1, LONG), Err(EnterError::Removed)));
+    assert_eq!(gate.state().unwrap().inside, None);
+    assert!(matches!(value.store(1, 1), Err(StoreError::Removed)));
+}
+
+#[test]
+fn a_damaged_word_is_an_error_and_lets_nobody_in() {
+    let arena = ArenaOptions::new().anonymous().unwrap();
+    let gate = Gate::open(&arena, "ledger").unwrap();
+    let region = arena.find(b"gates").unwrap();
+    let word = 5_u128 << 75 | 1 << 32;
+    region.write(128, &word.to_le_bytes()).unwrap();
+    let error = gate.enter(6, LONG).unwrap_err();
+    assert!(matches!(error, EnterError::Corrupt { found } if found == word));
+    assert_eq!(gate.state(), None);
+}
+
+#[test]
+fn names_are_given_once_and_to_as_many_as_there_are_rows() {
+    let arena = ArenaOptions::new().anonymous().unwrap();
+    for number in 0..64_u32 {
+        Gate::open(&arena, number.to_le_bytes().map(|byte| byte + 1)).unwrap();
+    }
+    let full = Gate::open(&arena, "one more");
+    assert!(matches!(full, Err(GateOpenError::TableFull { rows: 64 })));
+    assert!(Gate::open(&arena, [1, 1, 1, 1]).is_ok());
+    assert!(matches!(
+        Gate::open(&arena, ""),
+        Err(GateOpenError::Name { .. })
+    ));
+    assert!(Fenced::<u64>::open(&arena, "one more").is_ok());
+}
+
+#[test]
+fn a_late_store_of_an_older_leader_is_refused_in_every_process() {
+    let (_directory, path) = place();
+    let value = Fenced::<u64>::open(&Arena::open(&path).unwrap(), "offset").unwrap();
+    value.store(5, 100).unwrap();
+    // SAFETY: as above.
+    #[expect(unsafe_code, reason = "a fork is what is tested")]
+    let forked = unsafe { fork() }.unwrap();
+    match forked {
+        ForkResult::Child => {
+            let wrong = value.load() != (5, 100) || value.store(6, 200).is_err();
+            // SAFETY: as above.
+            #[expect(unsafe_code, reason = "exit would run the harness's destructors")]
+            unsafe {
+                nix::libc::_exit(wrong.into())
+            }
+        }
+        ForkResult::Parent { child } => {
+            let status = waitpid(child, None).unwrap();
+            assert_eq!(status, WaitStatus::Exited(child, 0));
+            let late = value.store(5, 101);
+            assert!(matches!(late, Err(StoreError::Stale { newest: 6 })));
+            assert_eq!(value.load(), (6, 200));
+            assert_eq!(value.update(6, |value| value + 1).unwrap(), 200);
+            assert_eq!(value.load(), (6, 201));
+        }
+    }
+}
