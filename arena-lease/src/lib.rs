@@ -72,7 +72,7 @@
 //! (`ArenaOptions::floor_directory`). They fit in 53 bits: safe in JSON, and in a signed SQL integer.
 //!
 //! What checks them is a [`Gate`] in front of anything that is written in steps, [`Fenced`] for a number in the
-//! arena, and for a database a column.
+//! arena, and for a database the recipe of `examples/sqlite.rs`.
 //!
 //! # What it does not do
 //!
