@@ -79,7 +79,7 @@
 //!
 //! # Features
 //!
-//! None.
+//! `cli`: the command `arena`, which lists, shows and removes arenas.
 //!
 //! # What it does not do
 //!
