@@ -5,6 +5,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use arena_lease::{
@@ -323,6 +324,48 @@ fn a_destroyed_arenas_gates_and_values_are_no_longer_used() {
     assert!(matches!(gate.enter(1, LONG), Err(EnterError::Removed)));
     assert_eq!(gate.state().unwrap().inside, None);
     assert!(matches!(value.store(1, 1), Err(StoreError::Removed)));
+}
+
+/// Goal: who waits behind a stopped one learns that the arena is no longer the one of its name. Method: a thread
+/// waits behind this process's own older guard, and the arena is destroyed, or its file removed with rm.
+#[test]
+fn a_waiter_learns_that_the_arena_was_destroyed_or_its_file_removed() {
+    for by_rm in [false, true] {
+        let (_directory, path) = place();
+        let gate = gate_in(&path);
+        let guard = entered(gate.enter(5, LONG).unwrap());
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| gate.enter(6, LONG));
+            until_barred(&gate);
+            match by_rm {
+                true => std::fs::remove_file(&path).unwrap(),
+                false => gate.arena().destroy().unwrap(),
+            }
+            let told = waiter.join().unwrap();
+            assert!(matches!(told, Err(EnterError::Removed)), "{told:?}");
+        });
+        assert!(started.elapsed() < LONG / 2);
+        drop(guard);
+    }
+}
+
+/// Goal: who leaves and is stopped before it wakes its waiters delays them by a second or so. Method: the word that
+/// it leaves behind is stored, and nobody is woken.
+#[test]
+fn a_waiter_that_was_not_woken_looks_by_itself() {
+    let (_directory, path) = place();
+    let gate = gate_in(&path);
+    let _guard = entered(gate.enter(5, LONG).unwrap());
+    let mut newer = Actor::start("wait", 6, &path);
+    assert_eq!(newer.at(), "waiting");
+    until_barred(&gate);
+    let region = gate.arena().find(b"gates").unwrap();
+    let word: &portable_atomic::AtomicU128 = region.at(128).unwrap();
+    let started = Instant::now();
+    word.store(6 << 75 | 9 << 12, Ordering::SeqCst);
+    assert_eq!(newer.at(), "entered false");
+    assert!(started.elapsed() < LONG / 2);
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub(crate) struct Cli {
 pub(crate) enum Verb {
     Run(Run),
     Status(Status),
+    List(List),
+    Gate(Gate),
 }
 
 const RUN_HELP: &str = "\
@@ -134,6 +136,75 @@ pub(crate) struct Status {
     pub(crate) json: bool,
 }
 
+const LIST_HELP: &str = "\
+Looks, and changes nothing: the arena is opened for reading, and no slot in it is taken.
+
+With --json, one object a line, with the fields that `arena-lease status --help` describes.
+
+Exit codes: 0 however many there are; 64 usage; 125 there is no such arena, or it cannot be read.
+";
+
+/// Show all leases of an arena that were ever used, and who holds them
+#[derive(Args, Debug)]
+#[command(after_help = LIST_HELP)]
+pub(crate) struct List {
+    /// The arena: a name (each user has his own), or a path with a '/'
+    #[arg(long, env = "ARENA_NAME", default_value = "default", value_name = "A")]
+    pub(crate) arena: OsString,
+
+    /// One JSON object a line instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const GATE_HELP: &str = "\
+A gate stands in front of something that a leader of before must not write any more. CMD runs only if no newer fence
+than N was shown at gate NAME, and the gate stays entered until CMD ends. From the moment N is shown, older fences are
+refused. Somebody who is still inside, under an older fence or in another process, is waited for; if he dies he is
+followed at once, if he is stopped there he is not.
+
+CMD is executed without a shell, its arguments reach it byte for byte. It finds in its environment ARENA_NAME (the arena),
+ARENA_GATE (NAME) and ARENA_FENCE (N). TERM, INT and HUP are passed on to it. The gate is left when CMD ends, also when CMD left
+processes behind. If arena-lease itself is killed, the kernel kills CMD, but not what CMD started; the next one may then
+enter an instant before CMD is gone.
+A gate guards what everybody writes through it, and lasts as long as its arena.
+
+Exit codes:
+  CMD's own     CMD ran; 128 + n if it died of signal n
+  1             not entered: a newer fence was shown, or somebody was still inside when the time was up
+  64            usage
+  125           the arena or the gate cannot be used
+  126, 127      CMD cannot be executed; there is no CMD
+
+Example, inside `arena-lease run ingest -- …`:
+  arena-lease gate warehouse -- ./upload.sh
+";
+
+/// Run CMD inside the gate NAME, unless a newer fence was there
+#[derive(Args, Debug)]
+#[command(after_help = GATE_HELP)]
+pub(crate) struct Gate {
+    /// The gate: 1 to 96 bytes
+    pub(crate) name: OsString,
+
+    /// The fence of whoever leads, as `run` hands it to its CMD
+    #[arg(long, env = "ARENA_FENCE", value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=arena_lease::MAX_FENCE))]
+    pub(crate) fence: u64,
+
+    /// The arena: a name (each user has his own), or a path with a '/'. Made when there is none
+    #[arg(long, env = "ARENA_NAME", default_value = "default", value_name = "A")]
+    pub(crate) arena: OsString,
+
+    /// How long to wait for who is inside (200ms, 0.2, 30s, 5m, 2h); 0: not at all
+    #[arg(short, long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
+    pub(crate) wait: Duration,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
 /// `200ms`, `0.2`, `30s`, `5m`, `2h`.
 fn duration(text: &str) -> Result<Duration, String> {
     let units = [
@@ -175,7 +246,7 @@ mod tests {
         let args = ["arena-lease", "run"].iter().chain(args);
         match Cli::try_parse_from(args)?.verb {
             Verb::Run(run) => Ok(run),
-            Verb::Status(_) => unreachable!("the verb is run"),
+            _ => unreachable!("the verb is run"),
         }
     }
 

@@ -2,7 +2,9 @@
 
 mod args;
 mod child;
+mod gate;
 mod json;
+mod list;
 mod run;
 mod status;
 
@@ -66,6 +68,8 @@ fn main() -> ExitCode {
     let outcome = match cli.verb {
         Verb::Run(args) => run::run(&args),
         Verb::Status(args) => status::status(&args),
+        Verb::List(args) => list::list(&args),
+        Verb::Gate(args) => gate::gate(&args),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),

@@ -1,5 +1,6 @@
 //! `arena-lease status`.
 
+use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
@@ -19,15 +20,16 @@ pub(crate) fn status(args: &Status) -> Result<u8, Failure> {
     })?;
     let stats = LeasesView::open(&view).and_then(|leases| leases.stats(args.name.as_bytes()));
     let line = match args.json {
-        true => json(args, stats.as_ref()),
-        false => text(args, stats.as_ref()),
+        true => json(&args.arena, args.name.as_bytes(), stats.as_ref()),
+        false => text(&args.arena, &args.name, stats.as_ref()),
     };
     // Whoever reads it may have gone away.
     let _ = writeln!(std::io::stdout(), "{line}");
     Ok(0)
 }
 
-fn json(args: &Status, stats: Option<&Stats>) -> String {
+/// The object that `--help` describes.
+pub(crate) fn json(arena: &OsStr, lease: &[u8], stats: Option<&Stats>) -> String {
     let holder = stats.and_then(|stats| stats.holder.as_ref()).map(|holder| {
         Object::new()
             .field("pid", holder.pid)
@@ -43,8 +45,8 @@ fn json(args: &Status, stats: Option<&Stats>) -> String {
     });
     let lapses_in = stats.and_then(|stats| stats.lapses_in);
     Object::new()
-        .bytes("arena", Some(args.arena.as_bytes()))
-        .bytes("lease", Some(args.name.as_bytes()))
+        .bytes("arena", Some(arena.as_bytes()))
+        .bytes("lease", Some(lease))
         .field("held", Some(stats.is_some_and(|stats| stats.held)))
         .field("fence", stats.map(|stats| stats.fence))
         .field("acquires", stats.map(|stats| stats.acquires))
@@ -54,8 +56,9 @@ fn json(args: &Status, stats: Option<&Stats>) -> String {
         .end()
 }
 
-fn text(args: &Status, stats: Option<&Stats>) -> String {
-    let what = format!("{} in arena {}", shown(&args.name), shown(&args.arena));
+/// The same for people.
+pub(crate) fn text(arena: &OsStr, lease: &OsStr, stats: Option<&Stats>) -> String {
+    let what = format!("{} in arena {}", shown(lease), shown(arena));
     let Some(stats) = stats else {
         return format!("{what}: free, and nobody has used it yet");
     };

@@ -1,0 +1,103 @@
+//! `arena-lease gate`.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::Command;
+use std::time::Duration;
+
+use arena_lease::peers::{Peers, core::Attachment};
+use arena_lease::{Arena, Enter, EnterError, Gate, GateOpenError, PeerId};
+
+use crate::child::{Event, Running, exit_code};
+use crate::{Failure, args, exit, shown};
+
+/// Enters, runs CMD, leaves. The exit code.
+pub(crate) fn gate(args: &args::Gate) -> Result<u8, Failure> {
+    let name = shown(&args.name);
+    let arena = Arena::open(&args.arena).map_err(|error| {
+        let what = format!("cannot open arena {}", shown(&args.arena));
+        Failure::new(exit::ARENA, &what, &error)
+    })?;
+    let gate = Gate::open(&arena, args.name.as_bytes()).map_err(|error| match error {
+        GateOpenError::Name { .. } => Failure::new(exit::USAGE, "wrong NAME", &error),
+        error => Failure::new(exit::ARENA, &format!("cannot use gate {name}"), &error),
+    })?;
+    let refused = |why: String| Failure {
+        code: exit::NOT_ACQUIRED,
+        why: format!("gate {name}: {why}"),
+    };
+    let guard = match gate.enter(args.fence, args.wait) {
+        Ok(Enter::Entered(guard)) => guard,
+        Ok(Enter::Stale { newest }) => {
+            let fence = args.fence;
+            return Err(refused(format!(
+                "fence {fence} is refused: {newest} was shown"
+            )));
+        }
+        Ok(Enter::Busy { by, .. }) => {
+            return Err(refused(format!("{} is still inside", who(&arena, by))));
+        }
+        Err(error @ EnterError::Fence { .. }) => {
+            return Err(Failure::new(exit::USAGE, "wrong fence", &error));
+        }
+        Err(error) => {
+            let what = format!("cannot enter gate {name}");
+            return Err(Failure::new(exit::ARENA, &what, &error));
+        }
+    };
+    let mut running = match Running::start(command(args, &arena)) {
+        Ok(Ok(running)) => running,
+        Ok(Err(error)) => {
+            let code = match error.kind() {
+                io::ErrorKind::NotFound => exit::NOT_FOUND,
+                _ => exit::NOT_EXECUTABLE,
+            };
+            let what = format!("cannot execute {}", shown(&args.command[0]));
+            return Err(Failure::new(code, &what, &error));
+        }
+        Err(error) => return Err(Failure::new(exit::ARENA, "cannot watch CMD", &error)),
+    };
+    loop {
+        match running.wait(Duration::from_secs(3_600)) {
+            Ok(Event::Ended(status)) => {
+                drop(guard);
+                return Ok(exit_code(status));
+            }
+            Ok(Event::Due) => {}
+            // CMD goes on, so nobody is let in before this process, and with it CMD, is gone.
+            Err(error) => {
+                std::mem::forget(guard);
+                return Err(Failure::new(exit::ARENA, "cannot wait for CMD", &error));
+            }
+        }
+    }
+}
+
+fn command(args: &args::Gate, arena: &Arena) -> Command {
+    // As CMD may use it, wherever it changes its directory to.
+    let path = arena
+        .path()
+        .filter(|_| args.arena.as_bytes().contains(&b'/'));
+    let arena = path.map_or(args.arena.clone(), OsString::from);
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]);
+    command.env("ARENA_NAME", arena);
+    command.env("ARENA_GATE", &args.name);
+    command.env("ARENA_FENCE", args.fence.to_string());
+    command
+}
+
+fn who(arena: &Arena, by: PeerId) -> String {
+    let row = arena.attachment(by.slot());
+    let row = row.filter(|row: &Attachment| row.id == by);
+    let peers = Peers::new(arena);
+    let verdict = peers.verdict(by);
+    match row.and_then(|row| Some((row.identity?.pid, row.name))) {
+        Some((pid, name)) => format!(
+            "pid {pid} ({}; {by}; {verdict:?})",
+            String::from_utf8_lossy(&name)
+        ),
+        None => by.to_string(),
+    }
+}

@@ -1,0 +1,218 @@
+//! `arena-lease gate` and `arena-lease list`, as a shell sees them.
+#![cfg(feature = "cli")]
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use arena_lease::{Acquire, Arena, Gate, Leases};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        Self { directory }
+    }
+
+    fn arena(&self) -> PathBuf {
+        self.directory.path().join("arena")
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_arena-lease"));
+        command
+            .args(args)
+            .env("ARENA_NAME", self.arena())
+            .env_remove("ARENA_FENCE");
+        command
+    }
+
+    fn output(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    fn code(&self, args: &[&str]) -> i32 {
+        let output = self.output(args);
+        output.status.code().unwrap_or_else(|| panic!("{output:?}"))
+    }
+
+    fn stdout(&self, args: &[&str]) -> String {
+        String::from_utf8(self.output(args).stdout).unwrap()
+    }
+
+    /// `gate x --fence N` whose CMD says that it runs, and ends when its input does; returns after that.
+    fn inside(&self, fence: &str) -> (Child, BufReader<ChildStdout>) {
+        let mut child = self
+            .command(&["gate", "x", "--fence", fence, "--"])
+            .args(["sh", "-c", "echo running; read line"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert_eq!(line, "running\n");
+        (child, lines)
+    }
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(child.id().try_into().unwrap())
+}
+
+#[test]
+fn the_exit_code_is_cmds_own_and_a_refusal_is_1() {
+    let place = Place::new();
+    let gate =
+        |fence, script| place.code(&["gate", "x", "--fence", fence, "--", "sh", "-c", script]);
+    assert_eq!(gate("7", "exit 7"), 7);
+    assert_eq!(gate("7", "kill -9 $$"), 128 + 9);
+    assert_eq!(gate("8", "exit 0"), 0);
+    assert_eq!(gate("7", "exit 0"), 1);
+    let output = place.output(&["gate", "x", "--fence", "7", "--", "true"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("fence 7 is refused: 8 was shown"), "{said}");
+    assert_eq!(place.code(&["gate", "y", "--fence", "7", "--", "true"]), 0);
+    for (program, code) in [("/no/such/program", 127), ("/etc/passwd", 126)] {
+        let args = ["gate", "x", "--fence", "9", "--", program];
+        assert_eq!(place.code(&args), code);
+    }
+    assert_eq!(gate("9", "exit 0"), 0, "left, though CMD did not run");
+}
+
+#[test]
+fn a_wrong_command_line_says_64_and_shows_no_fence() {
+    let place = Place::new();
+    for args in [
+        &["gate", "x", "--", "true"][..],
+        &["gate", "x", "--fence", "0", "--", "true"],
+        &["gate", "x", "--fence", "9007199254740992", "--", "true"],
+        &["gate", "x", "--fence", "-1", "--", "true"],
+        &["gate", "x", "--fence", "7"],
+        &["gate", "", "--fence", "7", "--", "true"],
+        &["list", "x"],
+    ] {
+        assert_eq!(place.code(args), 64, "{args:?}");
+    }
+    for verb in ["gate", "list"] {
+        assert_eq!(place.code(&[verb, "--help"]), 0);
+    }
+    let largest = "9007199254740991";
+    assert_eq!(
+        place.code(&["gate", "x", "--fence", largest, "--", "true"]),
+        0
+    );
+}
+
+#[test]
+fn the_gate_stays_entered_until_cmd_ends_and_says_who_is_inside() {
+    let place = Place::new();
+    let (mut older, _lines) = place.inside("7");
+    let newer = ["gate", "x", "--fence", "8", "-w", "0.2", "--", "true"];
+    let started = Instant::now();
+    let output = place.output(&newer);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        started.elapsed() >= Duration::from_millis(200),
+        "never early"
+    );
+    let said = String::from_utf8(output.stderr).unwrap();
+    let expected = format!("pid {} (arena-lease;", older.id());
+    assert!(
+        said.contains(&expected) && said.contains("is still inside"),
+        "{said}"
+    );
+    drop(older.stdin.take());
+    // `read` met the end of its input.
+    assert_eq!(older.wait().unwrap().code(), Some(1));
+    assert_eq!(place.code(&newer), 0);
+}
+
+/// Goal: L1 with a gate: who is stopped inside keeps the newer one out, and is refused when it comes again.
+#[test]
+fn a_wrapper_that_is_stopped_inside_is_waited_for_and_one_that_is_killed_is_followed_at_once() {
+    let place = Place::new();
+    let (mut older, _lines) = place.inside("7");
+    kill(pid(&older), Signal::SIGSTOP).unwrap();
+    waitid(
+        Id::Pid(pid(&older)),
+        WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT,
+    )
+    .unwrap();
+    let newer = |wait| ["gate", "x", "--fence", "8", "-w", wait, "--", "true"];
+    assert_eq!(place.code(&newer("0.1")), 1);
+    assert_eq!(place.code(&["gate", "x", "--fence", "7", "--", "true"]), 1);
+    let started = Instant::now();
+    older.kill().unwrap();
+    assert_eq!(place.code(&newer("1h")), 0);
+    assert!(started.elapsed() < Duration::from_secs(30));
+    older.wait().unwrap();
+}
+
+#[test]
+fn run_hands_its_fence_to_a_gate_in_its_cmd() {
+    let place = Place::new();
+    let gate = env!("CARGO_BIN_EXE_arena-lease");
+    let script = format!("{gate} gate x -- sh -c 'echo \"$ARENA_GATE $ARENA_FENCE\"; exit 3'");
+    let output = place.output(&["run", "leader", "-n", "--", "sh", "-c", &script]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let arena = Arena::open(place.arena()).unwrap();
+    let newest = Gate::open(&arena, "x").unwrap().state().unwrap().newest;
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(said, format!("x {newest}\n"));
+}
+
+#[test]
+fn list_shows_every_lease_that_was_used_and_joins_nothing() {
+    let place = Place::new();
+    assert_eq!(place.code(&["list"]), 125, "no arena");
+    let arena = Arena::open(place.arena()).unwrap();
+    assert_eq!(place.code(&["list", "--json"]), 0, "no leases");
+    let leases = Leases::open(&arena).unwrap();
+    let held = leases.lease("nightly", Duration::from_secs(30)).unwrap();
+    let free = leases.lease(b"b\xff", Duration::from_secs(30)).unwrap();
+    assert!(matches!(held.acquire().unwrap(), Acquire::Held(_)));
+    assert!(matches!(free.acquire().unwrap(), Acquire::Held(_)));
+    assert!(free.release().unwrap());
+    let said = place.stdout(&["list", "--json"]);
+    let lines: Vec<&str> = said.lines().collect();
+    let path = place.arena();
+    let first = format!(
+        r#"{{"arena":"{}","lease_base64":"Yv8=","held":false,"fence":{},"acquires":1,"steals":0,"lapses_in_ms":null,"holder":null}}"#,
+        path.display(),
+        free.fence()
+    );
+    assert_eq!(lines[0], first);
+    let second = format!(r#""lease":"nightly","held":true,"fence":{},"#, held.fence());
+    assert!(lines[1].contains(&second), "{said}");
+    assert_eq!(lines.len(), 2);
+    // The same as the one that status shows, but for the time that passes.
+    let status = place.stdout(&["status", "nightly", "--json"]);
+    let timeless = |line: &str| line.split("lapses_in_ms").next().unwrap().to_owned();
+    assert_eq!(timeless(lines[1]), timeless(&status));
+    let text = place.stdout(&["list"]);
+    let by = format!("held by pid {}", std::process::id());
+    assert!(text.contains(&by), "{text}");
+    assert_eq!(arena.attachments().len(), 1);
+}
+
+#[test]
+fn arguments_reach_cmd_byte_for_byte() {
+    let place = Place::new();
+    let odd = OsStr::from_bytes(b"\xff \n*");
+    let mut command =
+        place.command(&["gate", "x", "--fence", "7", "--", "printf", "%s|", "-w", ""]);
+    let output = command.arg(odd).output().unwrap();
+    assert_eq!(output.stdout, b"-w||\xff \n*|");
+}
