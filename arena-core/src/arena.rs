@@ -17,7 +17,8 @@ use crate::create::{self, Created};
 use crate::destroy;
 use crate::error::{CarveError, DestroyError, JoinError, OpenError};
 use crate::file::{ArenaFile, FileKey, reopen};
-use crate::floor::{Floors, MAX_FENCE};
+use crate::floor::{FENCES, Floors, MAX_FENCE};
+use crate::futex::Word;
 use crate::id::AttachmentId;
 use crate::inspect::{Inspected, inspect, open_file};
 use crate::layout::{Geometry, Header, Row};
@@ -183,23 +184,41 @@ impl Arena {
                 floors,
             }),
         };
-        // The floor was raised before an earlier arena of this name gave the name up, and the name
-        // led here after that: so this look sees every fence that was ever given out under it.
         if let Some(floors) = &arena.inner.floors {
-            let lowest = floors.read()?;
-            if lowest > 0 {
-                // EDGE fence minimum, release half: raised before this process makes a fence.
-                arena
-                    .header()
-                    .fence_minimum
-                    .fetch_max(lowest + 1, Ordering::AcqRel);
-            }
+            arena.settle(floors, options)?;
         }
         arena.me()?;
         if path.is_some() && arena.is_gone() {
             return Err(OpenError::NotFound { path: shown.into() });
         }
         Ok(arena)
+    }
+
+    /// Raises the least fence above all that were ever given out under the name.
+    ///
+    /// An earlier arena of this name may have given out more after this one's creator made its claim. It
+    /// raised the floor before it gave the name up, and the name led here after that: the first opener
+    /// sees it, and nobody who makes fences here has not opened. Later the floor rises because of other
+    /// names, and looking again would only make fences jump; so it is looked at again for the
+    /// sake of a second directory alone, which the earlier openers may not have known.
+    fn settle(&self, floors: &Floors, options: &ArenaOptions) -> Result<(), OpenError> {
+        let header = self.header();
+        // EDGE fence minimum, acquire half: whoever settled it has raised it.
+        let settled = header.settled.load(Ordering::Acquire) != 0;
+        if settled && options.floor_directory.is_none() {
+            return Ok(());
+        }
+        // Before the floor: what is claimed for this arena meanwhile makes a jump and no harm.
+        let claimed = header.fences_below.load(Ordering::SeqCst);
+        let floor = floors.read()?;
+        if floor > claimed {
+            // EDGE fence minimum, release half: raised before this process makes a fence.
+            let least = (floor + 1).min(MAX_FENCE);
+            header.fence_minimum.fetch_max(least, Ordering::AcqRel);
+        }
+        // EDGE fence minimum, release half.
+        header.settled.store(1, Ordering::Release);
+        Ok(())
     }
 
     /// Whether this handle's opening created the arena.
@@ -279,6 +298,13 @@ impl Arena {
     pub fn is_gone(&self) -> bool {
         // EDGE gone, acquire half: SeqCst, for the agreement with `reserve_fence`.
         self.header().gone.load(Ordering::SeqCst) != 0
+    }
+
+    /// What it takes to sleep until the arena is destroyed: a word that is 0 until then, and whose
+    /// sleepers are woken by the destruction, or by whoever finishes it.
+    #[must_use]
+    pub fn gone_word(&self) -> Word<'_> {
+        Word::low_half_of(&self.header().gone)
     }
 
     /// Whether the arena's name no longer leads to it, because somebody removed, moved or replaced
@@ -523,23 +549,35 @@ impl Arena {
 
     /// Notes that `fence` is about to be given out, so that no later arena of this name gives it
     /// out again. Call it before the exchange that gives the fence out, and look at
-    /// [`is_gone`](Self::is_gone) after. Usually one load: the note is made for a million at once.
+    /// [`is_gone`](Self::is_gone) after. One load; once in a quarter of a million fences, when a claim is
+    /// used up, about ten system calls.
+    ///
+    /// A process that may not write the floor (it is the arena's owner's) makes its note in the arena
+    /// alone: destroying honours it, and rm(1) does not.
     ///
     /// `false`: there is no such fence, 53 bits are exhausted.
     #[must_use]
     pub fn reserve_fence(&self, fence: u64) -> bool {
-        const STEP: u64 = 1 << 20;
         if fence >= MAX_FENCE {
             return false;
         }
-        let below = &self.header().fences_below;
         // EDGE fences, acquire half: a note that is high enough was made before.
-        if fence >= below.load(Ordering::SeqCst) {
-            // EDGE fences, release half: SeqCst, because either who destroys sees this note, or we
-            // see its mark.
-            below.fetch_max(fence.saturating_add(STEP).min(MAX_FENCE), Ordering::SeqCst);
+        if fence >= self.header().fences_below.load(Ordering::SeqCst) {
+            self.claim_more(fence);
         }
         true
+    }
+
+    #[cold]
+    fn claim_more(&self, fence: u64) {
+        let least = fence.saturating_add(FENCES).min(MAX_FENCE);
+        let floor = self.floors().and_then(|floors| floors.raise(least).ok());
+        // EDGE fences, release half: SeqCst, because either who destroys sees this note, or we see its
+        // mark.
+        let below = floor.unwrap_or(0).max(least);
+        self.header()
+            .fences_below
+            .fetch_max(below, Ordering::SeqCst);
     }
 
     pub(crate) fn header(&self) -> &Header {

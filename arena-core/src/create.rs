@@ -21,7 +21,7 @@ use nix::unistd::{linkat, unlink};
 use crate::clock;
 use crate::error::OpenError;
 use crate::file::LockByte;
-use crate::floor::Floors;
+use crate::floor::{FENCES, Floors};
 use crate::host;
 use crate::inspect::{SEALS, refuse_unfit};
 use crate::layout::{CORE_FINGERPRINT, FORMAT, Geometry, HeaderSnapshot, MAGIC};
@@ -186,15 +186,11 @@ fn build(
             action: "set the mode of",
             source,
         })?;
-    let lowest = match floors {
-        None => 0,
-        Some(floors) => {
-            floors.ensure()?;
-            floors.read()?
-        }
-    };
     let created_us = clock::unix_us();
-    let fence = lowest.max(created_us).saturating_add(1);
+    let fence = match floors {
+        None => created_us + 1,
+        Some(floors) => floors.claim(created_us, FENCES)?,
+    };
     let mut header = HeaderSnapshot {
         magic: MAGIC,
         format: FORMAT,
@@ -207,7 +203,7 @@ fn build(
         time_namespace: host::namespace("time"),
         created_us,
         fence_minimum: fence,
-        fences_below: fence,
+        fences_below: fence + (FENCES - 1),
         ..bytemuck::Zeroable::zeroed()
     };
     header.check = header.expected_check();

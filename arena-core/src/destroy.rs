@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -17,6 +17,7 @@ use crate::create::directory_of;
 use crate::error::{DestroyError, OpenError};
 use crate::file::{AnchorPage, FileKey, LockByte, reopen};
 use crate::floor::Floors;
+use crate::futex::Word;
 use crate::host;
 use crate::inspect::{open_file, read_header};
 use crate::layout::{Header, MAGIC, PAGE};
@@ -49,8 +50,7 @@ pub(crate) fn destroy(arena: &Arena) -> Result<(), DestroyError> {
     faccessat(AT_FDCWD, directory_of(path), may, AtFlags::AT_EACCESS)
         .map_err(|error| DestroyError::Directory(error.into()))?;
     let header = arena.header();
-    mark_and_raise(floors, &header.gone, &header.fences_below)
-        .map_err(|error| DestroyError::Floor(Box::new(error)))?;
+    mark_and_raise(floors, header).map_err(|error| DestroyError::Floor(Box::new(error)))?;
     remove(path, arena.file().key()).map_err(io("remove the arena's name"))
 }
 
@@ -99,21 +99,20 @@ pub(crate) fn finish(options: &ArenaOptions, path: &Path) -> Result<(), OpenErro
     let mapping = Mapping::writable(fd.as_fd(), PAGE).map_err(io("map"))?;
     let header: &Header = mapping.at(0).expect("a page holds the header");
     let floors = Floors::new(path, options, meta.st_uid);
-    mark_and_raise(&floors, &header.gone, &header.fences_below)?;
+    mark_and_raise(&floors, header)?;
     let key = FileKey::of(&fd).map_err(io("look at"))?;
     remove(path, key).map_err(io("remove"))
 }
 
 /// The first two of three steps, each of which may be repeated by whoever holds the destroy byte.
-fn mark_and_raise(
-    floors: &Floors,
-    gone: &AtomicU64,
-    fences_below: &AtomicU64,
-) -> Result<(), OpenError> {
+fn mark_and_raise(floors: &Floors, header: &Header) -> Result<(), OpenError> {
     // EDGE gone, release half: SeqCst, because either a fence that is being given out was noted
     // before the load below, or its maker sees this mark.
-    gone.store(1, Ordering::SeqCst);
-    floors.raise(fences_below.load(Ordering::SeqCst))
+    header.gone.store(1, Ordering::SeqCst);
+    // Killed before this, sleepers sleep until their time is up, or until whoever finishes the work is here.
+    let _ = Word::low_half_of(&header.gone).wake_all();
+    let below = header.fences_below.load(Ordering::SeqCst);
+    floors.raise(below).map(drop)
 }
 
 /// The third: removes the name if it still leads to the file.

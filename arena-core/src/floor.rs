@@ -1,9 +1,11 @@
 //! The floor of fences: a number that only grows, kept where a name's arenas come and go.
 //!
-//! Every fence of an arena is above the floor that its openers read; destroying an arena raises
-//! the floor above every fence that the arena gave out, before the name becomes free. So fences
-//! grow for the life of a name, and not of a file. One floor serves all names of a user in a
-//! directory: a floor higher than needed does no harm.
+//! An arena gives out fences below a bound that it noted here *before*: a creator claims the first
+//! of them, whoever needs more raises the floor again, and destroying raises it once more before
+//! the name becomes free. So fences grow for the life of a name, and not of a file, also when the
+//! file is removed by other means. Each of these is a strict increase: a floor that is still what
+//! an arena's creator claimed says that nobody else did any of it since. One floor serves all names
+//! of a user in a directory: one that is higher than needed does no harm.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -29,6 +31,9 @@ pub const MAX_FENCE: u64 = (1 << 53) - 1;
 
 /// `"ARENAFLO"`, little-endian: word 0 of the file. Word 1 is the floor.
 const MAGIC: u64 = u64::from_le_bytes(*b"ARENAFLO");
+
+/// How many fences are claimed at a time.
+pub(crate) const FENCES: u64 = 1 << 18;
 
 /// How far fences can run ahead of the wall clock's microseconds: 35 years. A number beyond is a
 /// damaged word, and must not become every later arena's.
@@ -72,6 +77,22 @@ impl Floors {
             .try_fold(0, |highest, floor| Ok(highest.max(floor.read()?)))
     }
 
+    /// Claims `count` fences for a new arena: above the floors, and above `least`. The first of them;
+    /// the floor of the arena's own directory is then the last.
+    pub(crate) fn claim(&self, least: u64, count: u64) -> Result<u64, OpenError> {
+        let least = least.max(self.read()?);
+        let (own, others) = self.raised.split_first().expect("there is always one");
+        let mut first = 0;
+        let last = own.change(|floor| {
+            first = floor.max(least) + 1;
+            floor.max(least) + count
+        })?;
+        others
+            .iter()
+            .try_for_each(|floor| floor.raise(last).map(drop))?;
+        Ok(first.min(MAX_FENCE))
+    }
+
     /// Makes sure that there are files, so that raising them later needs no space, and that they are
     /// what they should be.
     pub(crate) fn ensure(&self) -> Result<(), OpenError> {
@@ -80,10 +101,13 @@ impl Floors {
             .try_for_each(|floor| floor.map().map(drop))
     }
 
-    /// Raises the floors to `to`; never lowers one. Whoever sees the arena's name free afterwards
-    /// reads at least `to`.
-    pub(crate) fn raise(&self, to: u64) -> Result<(), OpenError> {
-        self.raised.iter().try_for_each(|floor| floor.raise(to))
+    /// Raises each of the floors, to `to` at least. The highest of them.
+    ///
+    /// Whoever sees the arena's name free afterwards reads at least `to`.
+    pub(crate) fn raise(&self, to: u64) -> Result<u64, OpenError> {
+        self.raised
+            .iter()
+            .try_fold(0, |highest, floor| Ok(highest.max(floor.raise(to)?)))
     }
 }
 
@@ -126,16 +150,29 @@ impl Floor {
         }
     }
 
-    fn raise(&self, to: u64) -> Result<(), OpenError> {
+    fn raise(&self, to: u64) -> Result<u64, OpenError> {
+        let to = to.min(clock::unix_us().saturating_add(AHEAD));
+        self.change(|floor| to.max(floor + 1))
+    }
+
+    /// Gives the floor the value that `above` makes of it, which is larger, and returns it.
+    fn change(&self, mut above: impl FnMut(u64) -> u64) -> Result<u64, OpenError> {
         let (file, words) = self.map()?;
-        let to = to
-            .min(clock::unix_us().saturating_add(AHEAD))
-            .min(MAX_FENCE);
         let floor: &AtomicU64 = words.at(8).expect("the file has a page");
-        // EDGE floor, release half: raised before the name is free.
-        floor.fetch_max(to, Ordering::AcqRel);
+        // A word that was damaged since it was looked at must not overflow.
+        let mut changed = |seen: u64| above(seen.min(MAX_FENCE)).min(MAX_FENCE);
+        // EDGE floor, both halves: raised before the name is free, or before the fence is given out.
+        let mut seen = floor.load(Ordering::Acquire);
+        let value = loop {
+            let value = changed(seen);
+            match floor.compare_exchange(seen, value, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break value,
+                Err(found) => seen = found,
+            }
+        };
         file.sync_data()
-            .map_err(|error| self.failed("write", error))
+            .map_err(|error| self.failed("write", error))?;
+        Ok(value)
     }
 
     fn map(&self) -> Result<(File, Mapping), OpenError> {
@@ -283,7 +320,31 @@ mod tests {
         assert_eq!(floor.read().unwrap(), 0);
         floor.raise(7_000).unwrap();
         floor.raise(6_000).unwrap();
-        assert_eq!(floor.read().unwrap(), 7_000);
+        assert_eq!(floor.read().unwrap(), 7_001, "each is a strict increase");
+    }
+
+    #[test]
+    fn claims_are_disjoint_and_above_the_floor_and_the_least() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = ArenaOptions::new();
+        let owner = geteuid().as_raw();
+        let floors = Floors::new(&directory.path().join("a"), &options, owner);
+        assert_eq!(floors.claim(1_000, 50).unwrap(), 1_001);
+        assert_eq!(floors.read().unwrap(), 1_050);
+        assert_eq!(floors.claim(1_000, 50).unwrap(), 1_051);
+        assert_eq!(floors.claim(9_000, 50).unwrap(), 9_001);
+        let many = || -> Vec<u64> { (0..200).map(|_| floors.claim(0, 10).unwrap()).collect() };
+        let mut claims = std::thread::scope(|scope| {
+            let other = scope.spawn(many);
+            let mut claims = many();
+            claims.extend(other.join().unwrap());
+            claims
+        });
+        claims.sort_unstable();
+        assert_eq!(claims.len(), 400);
+        assert!(claims.windows(2).all(|pair| pair[0] + 10 <= pair[1]));
+        assert_eq!(floors.claim(MAX_FENCE, 50).unwrap(), MAX_FENCE);
+        assert_eq!(floors.read().unwrap(), MAX_FENCE);
     }
 
     #[test]
@@ -320,7 +381,7 @@ mod tests {
         std::fs::write(&other, b"a secret").unwrap();
         std::fs::set_permissions(&other, Permissions::from_mode(0o600)).unwrap();
         std::fs::hard_link(&other, &floor.path).unwrap();
-        for refused in [floor.raise(9), floor.read().map(drop)] {
+        for refused in [floor.raise(9), floor.read()] {
             assert!(
                 matches!(refused, Err(OpenError::NotRegular { .. })),
                 "{refused:?}"

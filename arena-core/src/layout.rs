@@ -216,6 +216,7 @@ unsafe impl<T: SharedLayout, const N: usize> SharedLayout for [T; N] {
 ///    128     8  gone            who destroys, once, to 1      everybody, on each verb
 ///    136     8  fence_minimum   openers, raised to the floor  who makes a fence
 ///    144     8  fences_below    who makes a fence, raised     who makes a fence; who destroys
+///    152     8  settled         the first opener, to 1        openers
 ///    152   104  padding         nobody                        nobody
 ///    256     8  lock            carvers of a new region       carvers of a new region
 ///    264     8  reaped          who empties a dead one's row   viewers; may trail
@@ -239,7 +240,8 @@ pub struct Header {
     pub(crate) gone: AtomicU64,
     pub(crate) fence_minimum: AtomicU64,
     pub(crate) fences_below: AtomicU64,
-    pub(crate) padding: [AtomicU64; 13],
+    pub(crate) settled: AtomicU64,
+    pub(crate) padding: [AtomicU64; 12],
     pub(crate) lock: LockWord,
     pub(crate) reaped: AtomicU64,
     pub(crate) padding_lock: [AtomicU64; 14],
@@ -247,7 +249,8 @@ pub struct Header {
 layout!(Header is 384 {
     magic @ 0, format @ 8, fingerprint @ 16, len_bytes @ 24, usable_bytes @ 32, slots @ 40,
     regions @ 48, boot_id @ 56, time_namespace @ 72, created_us @ 80, check @ 88, reserved @ 96,
-    gone @ 128, fence_minimum @ 136, fences_below @ 144, padding @ 152,
+    gone @ 128, fence_minimum @ 136, fences_below @ 144, settled @ 152,
+    padding @ 160,
     lock @ 256, reaped @ 264, padding_lock @ 272,
 });
 
@@ -270,7 +273,8 @@ pub(crate) struct HeaderSnapshot {
     pub(crate) gone: u64,
     pub(crate) fence_minimum: u64,
     pub(crate) fences_below: u64,
-    pub(crate) padding: [u64; 13],
+    pub(crate) settled: u64,
+    pub(crate) padding: [u64; 12],
     pub(crate) lock: u64,
     pub(crate) reaped: u64,
     pub(crate) padding_lock: [u64; 14],

@@ -119,7 +119,8 @@ impl ArenaOptions {
     }
 
     /// Where the floor of fences is kept besides the arena's own directory. One on a disk keeps
-    /// fences growing across a restart of the machine even when the wall clock went back.
+    /// fences growing across a restart of the machine even when the wall clock went back. The same
+    /// for all who open the name.
     #[must_use]
     pub fn floor_directory(mut self, directory: impl Into<PathBuf>) -> ArenaOptions {
         self.floor_directory = Some(directory.into());

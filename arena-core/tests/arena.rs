@@ -4,7 +4,7 @@
 
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use arena_core::{Acquired, Arena, ArenaOptions, Bell, CarveError, LockWord, OpenError, Probe};
 use tempfile::TempDir;
@@ -421,6 +421,60 @@ fn destroyed_arena_is_gone_for_its_users_and_fences_of_the_next_one_are_above() 
         path.exists(),
         "destroying the old one again leaves the new one alone"
     );
+}
+
+/// Raises the floor of this directory far above what the clock says.
+fn put_the_floor_ahead_of_the_clock(path: &Path) {
+    let earlier = small().open(path).unwrap();
+    assert!(earlier.reserve_fence(earlier.fence_minimum() + (1 << 45)));
+    earlier.destroy().unwrap();
+}
+
+#[test]
+fn fences_grow_past_a_file_that_was_removed_while_the_floor_is_ahead_of_the_clock() {
+    let (_directory, path) = place();
+    put_the_floor_ahead_of_the_clock(&path);
+    let mut last = 0;
+    // Fences of the creator's claim, and beyond it.
+    for more in [0, 1_000, 1 << 18, 1 << 22] {
+        let arena = small().open(&path).unwrap();
+        assert!(arena.created() && arena.fence_minimum() > last);
+        last = arena.fence_minimum() + more;
+        assert!(arena.reserve_fence(last));
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn first_opener_of_a_late_creators_arena_is_above_all_that_was_given_out_meanwhile() {
+    let (directory, path) = place();
+    put_the_floor_ahead_of_the_clock(&path);
+    // As a creator leaves it who is killed between its claim and its first look at the floor; and another had the
+    // name meanwhile.
+    for more in [1_000, 1 << 22] {
+        drop(small().open(&path).unwrap());
+        let aside = directory.path().join("aside");
+        std::fs::rename(&path, &aside).unwrap();
+        patch(&aside, 19, 0);
+        let between = small().open(&path).unwrap();
+        let given = between.fence_minimum() + more;
+        assert!(between.reserve_fence(given));
+        std::fs::remove_file(&path).unwrap();
+        std::fs::rename(&aside, &path).unwrap();
+        assert!(small().open(&path).unwrap().fence_minimum() > given);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn opening_again_does_not_move_the_fences_whatever_other_names_claim() {
+    let (directory, path) = place();
+    let first = small().open(&path).unwrap();
+    let least = first.fence_minimum();
+    let other = small().open(directory.path().join("other")).unwrap();
+    assert!(other.fence_minimum() > least);
+    assert!(other.reserve_fence(other.fence_minimum() + (1 << 22)));
+    assert_eq!(small().open(&path).unwrap().fence_minimum(), least);
 }
 
 #[test]

@@ -242,6 +242,7 @@ impl Door for Gate {
             // This process itself would have to die first.
             peer: Some(behind).filter(|&behind| self.arena().me_if_joined() != Some(behind)),
             alarm: None,
+            until_gone: true,
             timeout: Some(timeout),
         });
     }

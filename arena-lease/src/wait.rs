@@ -28,7 +28,8 @@ struct Set {
 }
 
 impl Bedside {
-    /// Sleeps until `word` is not `seen` or is woken, `behind` is proven dead, or `timeout` is over.
+    /// Sleeps until `word` is not `seen` or is woken, `behind` is proven dead, the arena is destroyed, or `timeout` is
+    /// over.
     ///
     /// Where no alarm is to be had (no thread, no descriptor) the sleep ends by the kernel's timeout, which does
     /// not count the time that the machine sleeps, and a death without a bell is looked for once a second.
@@ -52,6 +53,7 @@ impl Bedside {
             word: Some((word, seen)),
             peer: behind,
             alarm,
+            until_gone: true,
             timeout: Some(timeout.saturating_add(slack)),
         });
         if let Some(set) = kept.as_mut() {

@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use arena_lease::{Acquire, Arena, Hold, Lease, Leases, Lost, Refused, Renewed, TookOver};
+use arena_lease::{
+    Acquire, Arena, Hold, Lease, LeaseError, Leases, Lost, Refused, Renewed, TookOver,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
 const TTL: Duration = Duration::from_secs(30);
+const HOUR: Duration = Duration::from_secs(3600);
 const ROLE: &str = "ARENA_LEASE_TEST_ROLE";
 
 fn lease_in(path: &Path, ttl: Duration) -> Lease {
@@ -27,15 +30,16 @@ fn a_role_is_played_when_it_is_asked_for() {
         return;
     };
     let role = role.into_string().unwrap();
-    let (name, path) = role.split_once(' ').unwrap();
+    let (name, path) = role.rsplit_once(' ').unwrap();
     let at = |point: &str| {
         println!("at {point}");
         let mut line = String::new();
         std::io::stdin().read_line(&mut line).unwrap();
     };
     match name {
-        "hold" => {
-            let lease = lease_in(Path::new(path), TTL);
+        "hold" | "hold an hour" => {
+            let ttl = if name == "hold" { TTL } else { HOUR };
+            let lease = lease_in(Path::new(path), ttl);
             let hold = lease.acquire().unwrap().held().unwrap();
             at(&hold.fence.to_string());
             println!("at {:?}", lease.renew().unwrap());
@@ -323,4 +327,28 @@ fn a_holder_that_ends_in_good_order_leaves_nothing_to_take_over() {
     let next = hold(lease.acquire().unwrap());
     assert_eq!((next.fence, next.took_over), (fence + 1, None));
     assert_eq!(holder.child.wait().unwrap().signal(), None);
+}
+
+#[test]
+fn a_waiter_is_told_at_once_that_the_arena_was_destroyed() {
+    let (_directory, path) = place();
+    // One that is not woken sleeps for an hour.
+    let mut holder = Actor::start("hold an hour", &path);
+    holder.at();
+    let lease = lease_in(&path, TTL);
+    let thread = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            thread.0.send(nix::unistd::gettid()).unwrap();
+            lease.acquire_timeout(HOUR)
+        });
+        let call = format!("/proc/self/task/{}/syscall", thread.1.recv().unwrap());
+        let sleeps = format!("{} ", nix::libc::SYS_futex_waitv);
+        while !std::fs::read_to_string(&call).unwrap().starts_with(&sleeps) {
+            std::thread::yield_now();
+        }
+        Arena::attach(&path).unwrap().destroy().unwrap();
+        let told = waiter.join().unwrap();
+        assert!(matches!(told, Err(LeaseError::Removed)), "{told:?}");
+    });
 }

@@ -28,6 +28,8 @@ pub struct Sleep<'a> {
     /// An alarm, and its ticket: rung by the watcher thread, or by who cancels. One that watches
     /// `peer` covers what the bell does not: a peer without one.
     pub alarm: Option<(&'a Alarm, u32)>,
+    /// Whether the arena's destruction ends the sleep; one that was destroyed before ends it at once.
+    pub until_gone: bool,
     /// `None`: without limit.
     pub timeout: Option<Duration>,
 }
@@ -36,8 +38,8 @@ pub struct Sleep<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Slept {
-    /// The word changed, or its sleepers were woken, or the alarm rang, or a signal came, or nothing at
-    /// all: look again.
+    /// The word changed, or its sleepers were woken, or the alarm rang, or the arena was destroyed, or a
+    /// signal came, or nothing at all: look again.
     Woken,
     /// The peer is dead.
     Dead(DeathProof),
@@ -81,6 +83,7 @@ impl Peers {
             word: sleep.word,
             peer: sleep.peer,
             alarm,
+            until_gone: sleep.until_gone,
             deadline,
         });
         if let Slept::Dead(proof) = slept {
@@ -105,6 +108,7 @@ struct Bed<'a> {
     word: Option<(Word<'a>, u32)>,
     peer: Option<PeerId>,
     alarm: Option<Bedside<'a>>,
+    until_gone: bool,
     deadline: Option<Instant>,
 }
 
@@ -155,10 +159,11 @@ impl<'a> Bedroom for Bed<'a> {
         };
         let bell_word = bell.map(SeenBell::futex);
         let alarm = self.alarm.map(|alarm| (Word::of(alarm.word), alarm.ticket));
-        let mut words = [(Word::of(&NOBODYS), 0); 3];
+        let gone = self.until_gone.then(|| (self.peers.arena().gone_word(), 0));
+        let mut words = [(Word::of(&NOBODYS), 0); futex::MOST_WORDS];
         let mut count = 0;
         // The bell first, so that it is known by its index.
-        for word in [bell_word, self.word, alarm].into_iter().flatten() {
+        for word in [bell_word, self.word, alarm, gone].into_iter().flatten() {
             words[count] = word;
             count += 1;
         }
@@ -189,7 +194,7 @@ static NOBODYS: AtomicU32 = AtomicU32::new(0);
 impl Bed<'_> {
     /// A short sleep on the word that is most likely to change first; then a look at the others.
     fn doze(&self, bell: Option<(Word<'_>, u32)>, slice: Duration) -> Night {
-        if self.alarm_rang() {
+        if self.is_told() {
             return Night::Ended(Rang::Other);
         }
         let alarm = self.alarm.map(|alarm| (Word::of(alarm.word), alarm.ticket));
@@ -197,7 +202,7 @@ impl Bed<'_> {
         let (word, expected) = self.word.or(alarm).or(bell).unwrap_or(idle);
         match word.wait(expected, Some(slice)) {
             Wait::Woken | Wait::Changed => Night::Ended(Rang::Unknown),
-            Wait::TimedOut if self.alarm_rang() => Night::Ended(Rang::Other),
+            Wait::TimedOut if self.is_told() => Night::Ended(Rang::Other),
             Wait::TimedOut => Night::Over,
             Wait::Refused(_) => {
                 std::thread::sleep(slice);
@@ -206,10 +211,12 @@ impl Bed<'_> {
         }
     }
 
-    fn alarm_rang(&self) -> bool {
-        self.alarm.is_some_and(|alarm| {
+    /// By the alarm, or by the arena's end.
+    fn is_told(&self) -> bool {
+        let rang = self.alarm.is_some_and(|alarm| {
             // EDGE alarm, acquire half.
             alarm.word.load(Ordering::Acquire) != alarm.ticket
-        })
+        });
+        rang || self.until_gone && self.peers.arena().is_gone()
     }
 }

@@ -134,6 +134,30 @@ fn sleeper_behind_a_peer_that_hangs_its_bell_later_relies_on_it_from_then_on() {
     });
 }
 
+/// Destruction of the arena ends a sleep that asks for it, also when it came before.
+fn end_of_the_arena_is_an_end_of_a_sleep() {
+    let (_directory, _path, peers) = place();
+    let word = AtomicU32::new(7);
+    let sleep = Sleep {
+        word: Some((Word::of(&word), 7)),
+        until_gone: true,
+        timeout: LONG,
+        ..Sleep::default()
+    };
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| peers.sleep(&sleep));
+        peers.arena().destroy().unwrap();
+        assert_eq!(sleeper.join().unwrap(), Slept::Woken);
+    });
+    assert_eq!(peers.sleep(&sleep), Slept::Woken);
+    let other = Sleep {
+        until_gone: false,
+        timeout: Some(Duration::from_millis(30)),
+        ..sleep
+    };
+    assert_eq!(peers.sleep(&other), Slept::TimedOut);
+}
+
 /// What ends a sleep besides a death; `peers` may have all the kernel offers, or less.
 fn every_other_end_of_a_sleep(peers: &Peers, peer: PeerId) {
     let (word, bell) = (AtomicU32::new(7), Arc::new(AtomicU32::new(0)));
@@ -188,6 +212,7 @@ fn sleep_ends_by_word_alarm_deadline_and_timeout() {
     let child = Child::belled(&path);
     assert!(capabilities().futex_waitv);
     every_other_end_of_a_sleep(&peers, child.id);
+    end_of_the_arena_is_an_end_of_a_sleep();
     assert_eq!(peers.verdict(child.id), Verdict::Alive);
 }
 
@@ -202,6 +227,7 @@ fn sleep_without_futex_waitv_ends_by_the_same_things() {
         let arena = options().attach(&path).unwrap();
         let peers = Peers::new(&arena);
         every_other_end_of_a_sleep(&peers, victim.id);
+        end_of_the_arena_is_an_end_of_a_sleep();
         assert!(!capabilities().futex_waitv);
         let me = peers.me().unwrap();
         line.say(me);
