@@ -71,10 +71,10 @@ pub enum LeaseError {
     /// This process, a child of fork, could not attach to the arena.
     #[error("this process cannot join the arena")]
     Join(#[from] JoinError),
-    /// The lease's word is none that this library writes: the arena is damaged. Destroy it.
-    #[error("the lease is damaged: its word {found:#034x} means nothing")]
+    /// The lease's word, or a number beside it, is none that this library writes: the arena is damaged. Destroy it.
+    #[error("the lease is damaged: {found:#034x} means nothing there")]
     Corrupt {
-        /// The word.
+        /// What was found.
         found: u128,
     },
     /// All 53 bits of fences are used up (or the arena is damaged). Destroy the arena.

@@ -3,7 +3,7 @@
 //! The region `leases` is one [`Head`] and then as many [`Row`]s as its length holds. All zero is a table
 //! without a name in it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use arena_peers::core::layout::SharedLayout;
 use arena_peers::core::{LockWord, futex, layout};
@@ -166,8 +166,16 @@ impl Mark for AtomicU64 {
         self.load(order)
     }
 
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order);
+    }
+
     fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
         self.fetch_max(value, order)
+    }
+
+    fn fence(&self, order: Ordering) {
+        fence(order);
     }
 }
 

@@ -1,6 +1,6 @@
 //! A row of the table in shared memory, as the verbs use it.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arena_peers::PeerId;
@@ -70,16 +70,6 @@ impl World for Live<'_> {
         }
         let since = pack_since(fence, now_ns / NS_PER_MS);
         self.row.since.store(since, Ordering::Relaxed);
-    }
-
-    fn fence(&self) {
-        // EDGE asked: see `protocol`, whose two halves both pass here.
-        fence(Ordering::SeqCst);
-    }
-
-    fn fence_acquire(&self) {
-        // EDGE unnamed: likewise.
-        fence(Ordering::Acquire);
     }
 
     fn sleep(&self, half: u32, behind: Option<PeerId>, timeout: Duration) {

@@ -1,9 +1,10 @@
 //! The names of leases.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::layout::NAME_WORDS;
+use crate::protocol::Mark;
 
 /// The longest name of a lease, in bytes.
 pub const MAX_NAME_BYTES: usize = NAME_WORDS * 8;
@@ -53,7 +54,7 @@ impl Name {
     }
 
     /// Whether the words in shared memory are this name.
-    pub(crate) fn is(&self, len: &AtomicU64, words: &[AtomicU64; NAME_WORDS]) -> bool {
+    pub(crate) fn is<M: Mark>(&self, len: &M, words: &[M]) -> bool {
         // Relaxed (both): ordered by the load of the lease word before (EDGE named), and what is read while it
         // is written is caught by the exchange.
         len.load(Ordering::Relaxed) == self.len
@@ -64,7 +65,7 @@ impl Name {
     }
 
     /// Writes the name; the row's word must be retired, so that nobody believes it half-written.
-    pub(crate) fn store(&self, len: &AtomicU64, words: &[AtomicU64; NAME_WORDS]) {
+    pub(crate) fn store<M: Mark>(&self, len: &M, words: &[M]) {
         for (own, word) in self.words.iter().zip(words) {
             // Relaxed (both): published by the exchange of the lease word that follows (EDGE named).
             word.store(*own, Ordering::Relaxed);

@@ -35,10 +35,13 @@ pub(crate) trait Cell {
     ) -> Result<Self::Bits, Self::Bits>;
 }
 
-/// A number beside the word that is only ever raised.
+/// A number beside the word.
 pub(crate) trait Mark {
     fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
     fn fetch_max(&self, value: u64, order: Ordering) -> u64;
+    /// A fence between accesses to this number and to others.
+    fn fence(&self, order: Ordering);
 }
 
 /// A row of the lease table, and what its verbs need of the world.
@@ -47,9 +50,9 @@ pub(crate) trait World {
     type Mark: Mark;
 
     fn word(&self) -> &Self::Cell;
-    /// The largest fence that somebody waits behind, or ever waited behind.
+    /// The largest fence that somebody waits behind, or ever waited behind. Only ever raised.
     fn asked(&self) -> &Self::Mark;
-    /// The largest fence whose holder was told that it lost. In the row and not in the process: a fence has one
+    /// The largest fence whose holder was told that it lost, likewise. In the row and not in the process: a fence has one
     /// holder for ever, so nobody else's is touched by it.
     fn told(&self) -> &Self::Mark;
     /// The boot clock.
@@ -66,10 +69,6 @@ pub(crate) trait World {
     fn is_dead(&self, peer: PeerId) -> bool;
     /// The lease changed hands; for statistics, which may trail.
     fn taken(&self, fence: u64, now_ns: u64, took_over: Option<TookOver>);
-    /// A sequentially consistent fence.
-    fn fence(&self);
-    /// An acquire fence.
-    fn fence_acquire(&self);
     /// Sleeps until woken, the half-word is not `half`, the holder `behind` is proven dead, or the time is up.
     fn sleep(&self, half: u32, behind: Option<PeerId>, timeout: Duration);
     fn wake_all(&self);
@@ -96,6 +95,8 @@ pub(crate) enum Fault {
 
 /// See [`crate::Lease::acquire`].
 pub(crate) fn acquire<W: World>(world: &W, me: PeerId, ttl: Ttl) -> Result<Acquire, Fault> {
+    // From whom this call took over, also when it lost what it took and took it again.
+    let mut taken_from = None;
     for _ in 0..ATTEMPTS {
         let (seen, word) = load(world)?;
         let ask = ask(world, me, ttl);
@@ -121,18 +122,20 @@ pub(crate) fn acquire<W: World>(world: &W, me: PeerId, ttl: Ttl) -> Result<Acqui
             world.taken(to.fence, ask.now_ns, took_over);
             wake_if_asked(world, word.fence);
         }
+        taken_from = taken_from.or(took_over);
         match confirm(world, me, ttl, to)? {
             Confirmed::Held { until_ms, left } => {
                 return Ok(Acquire::Held(Hold {
                     fence: to.fence,
                     until_ms,
                     left,
-                    took_over,
+                    took_over: taken_from,
                 }));
             }
             Confirmed::TooLate => return Ok(Acquire::Refused(Refused::TooLate)),
             Confirmed::Gone => return Err(Fault::Gone),
-            Confirmed::Lost(_) => {}
+            // Each further try would use up a fence, and be told lost too.
+            Confirmed::Lost(_) => check_told(world)?,
         }
     }
     Ok(Acquire::Refused(Refused::Contended))
@@ -181,7 +184,7 @@ pub(crate) fn acquire_until<W: World>(
             // second look at the word. Whoever replaces the word does so, passes its own fence, and then looks
             // for registrations: at least one of the two sees the other.
             world.asked().fetch_max(word.fence, Ordering::Relaxed);
-            world.fence();
+            world.asked().fence(Ordering::SeqCst);
             registered = Some(word.fence);
             continue;
         }
@@ -261,7 +264,7 @@ pub(crate) fn current<W: World>(world: &W, me: PeerId) -> Result<Option<u64>, Fa
     let (_, word) = load(world)?;
     // EDGE unnamed, acquire half: the name was compared before the word is loaded again. If the next verb finds
     // the same fence, the row had the same name all along.
-    world.fence_acquire();
+    world.asked().fence(Ordering::Acquire);
     Ok(word.names(me).then_some(word.fence))
 }
 
@@ -269,8 +272,20 @@ pub(crate) fn current<W: World>(world: &W, me: PeerId) -> Result<Option<u64>, Fa
 /// again gives a new one. Does nothing unless `me` is its holder.
 pub(crate) fn tell_lost<W: World>(world: &W, me: PeerId, fence: u64) {
     if load(world).is_ok_and(|(_, word)| word.fence == fence && word.names(me)) {
-        // Relaxed: only threads of this process act on it, and whoever was told first happens before them.
-        world.told().fetch_max(fence, Ordering::Relaxed);
+        // EDGE told, release half: the fence had been issued. (Whoever acts on being told is a thread of this
+        // process, and whoever was told first happens before it.)
+        world.told().fetch_max(fence, Ordering::Release);
+    }
+}
+
+/// Nobody is told that a fence is lost which was not issued: such a number is damaged.
+fn check_told<W: World>(world: &W) -> Result<(), Fault> {
+    // EDGE told, acquire half: the word is at least as new as whoever was told saw it.
+    let told = world.told().load(Ordering::Acquire);
+    let (_, word) = load(world)?;
+    match told > word.fence {
+        true => Err(Fault::Corrupt(told.into())),
+        false => Ok(()),
     }
 }
 
@@ -372,7 +387,7 @@ fn told<W: World>(world: &W) -> u64 {
 /// sleepers to the deadline that they saw, and no longer.
 fn wake_if_asked<W: World>(world: &W, replaced: u64) {
     // EDGE asked, waker's half: the word was replaced, then the fence, then the look at the registrations.
-    world.fence();
+    world.asked().fence(Ordering::SeqCst);
     // Relaxed: the fence orders it.
     if world.asked().load(Ordering::Relaxed) >= replaced {
         world.wake_all();
@@ -400,7 +415,7 @@ mod interrupted;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
-mod modelled;
+pub(crate) mod modelled;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! A row as it was, copied out by a member or by a viewer.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use arena_peers::core::OutOfBounds;
 use arena_peers::core::RegionView;
 
 use crate::layout::{HEAD_BYTES, NAME_WORDS, ROW_BYTES, Row, at};
 use crate::name::Name;
+use crate::protocol::{Cell, Mark};
+use crate::word::Bits as _;
 
 const SINCE_FENCE_BITS: u32 = 24;
 const SINCE_MS_BITS: u32 = 40;
@@ -27,23 +29,38 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// `None` for a row without a name, or with one that cannot be, and for one that changes hands all the time.
     pub(crate) fn of(row: &Row) -> Option<Self> {
-        (0..TRIES).find_map(|_| {
-            // EDGE named, acquire half.
-            let before = row.word.load(Ordering::Acquire);
-            // Relaxed: statistics, and a name that is input.
-            let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
-            let found = Self {
-                word: before,
-                name: Name::from_words(read(&row.name_len), row.name.each_ref().map(read))?,
-                acquires: read(&row.acquires),
-                steals: read(&row.steals),
-                since: read(&row.since),
-            };
-            // EDGE unnamed, acquire half: the name was read before the word is loaded again.
-            fence(Ordering::Acquire);
-            // Relaxed: ordered by the fence.
-            let after = row.word.load(Ordering::Relaxed);
-            (before >> 64 == after >> 64).then_some(found)
+        let counters = [&row.acquires, &row.steals, &row.since];
+        (0..TRIES).find_map(|_| Self::try_of(&row.word, &row.name_len, &row.name, counters))
+    }
+
+    /// Generic, so that the model checker runs it too.
+    pub(crate) fn try_of<C: Cell, M: Mark>(
+        word: &C,
+        name_len: &M,
+        name: &[M],
+        counters: [&M; 3],
+    ) -> Option<Self> {
+        // Relaxed: statistics, and a name that is input.
+        let read = |number: &M| number.load(Ordering::Relaxed);
+        // EDGE named, acquire half.
+        let before = word.load(Ordering::Acquire);
+        let mut words = [0; NAME_WORDS];
+        for (word, number) in words.iter_mut().zip(name) {
+            *word = read(number);
+        }
+        let name = Name::from_words(read(name_len), words)?;
+        let [acquires, steals, since] = counters.map(read);
+        // EDGE unnamed, acquire half: the name was read before the word is loaded again.
+        name_len.fence(Ordering::Acquire);
+        // Relaxed: ordered by the fence.
+        let after = word.load(Ordering::Relaxed);
+        let handed = |bits: C::Bits| bits.widen() >> C::Bits::LOW_BITS;
+        (handed(before) == handed(after)).then_some(Self {
+            word: before.widen(),
+            name,
+            acquires,
+            steals,
+            since,
         })
     }
 

@@ -1,6 +1,6 @@
 //! The table of leases: which row has which name.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arena_peers::Arena;
@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::error::{LeaseError, TableError};
 use crate::layout::{HEAD_BYTES, Head, KIND, ROW_BYTES, Row};
 use crate::name::Name;
-use crate::naming::{self, Naming};
+use crate::naming::{self, Labels, Naming};
 use crate::word::{Owner, Word};
 
 /// The region's name.
@@ -126,16 +126,12 @@ impl Table {
             let named = u64::from(index) + 1;
             self.head().named.fetch_max(named, Ordering::Relaxed);
             let row = self.row(index);
-            let store = || {
-                // EDGE unnamed, release half.
-                fence(Ordering::Release);
-                for counter in [&row.acquires, &row.steals, &row.since] {
-                    // Relaxed: statistics, and published with the name.
-                    counter.store(0, Ordering::Relaxed);
-                }
-                name.store(&row.name_len, &row.name);
+            let labels = Labels {
+                name_len: &row.name_len,
+                name: &row.name,
+                counters: [&row.acquires, &row.steals, &row.since],
             };
-            match naming::name_row(&row.word, &self.head().high, now_ns, store) {
+            match naming::name_row(&row.word, &self.head().high, now_ns, &labels, name) {
                 Naming::Done { .. } => {
                     // Nobody sleeps on a free row for long, but whoever does looks its name up anew.
                     row.wake_all();

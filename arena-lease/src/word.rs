@@ -40,6 +40,8 @@ pub(crate) trait Bits: Copy + Eq + Debug + 'static {
     /// The largest fence.
     const MAX_FENCE: u64 =
         (1 << (Self::WORD_BITS - Self::DEADLINE_BITS - EPOCH_BITS - SLOT_BITS)) - 1;
+    /// How much of the word a renewal may change, or belongs to what it may not change.
+    const LOW_BITS: u32 = Self::DEADLINE_BITS + EPOCH_BITS;
     /// The latest deadline.
     const MAX_UNTIL_MS: u64 = (1 << Self::DEADLINE_BITS) - 1;
 

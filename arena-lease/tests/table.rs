@@ -347,6 +347,22 @@ fn a_file_that_was_removed_is_noticed_at_the_next_renewal() {
 }
 
 #[test]
+fn a_removal_that_one_lease_was_told_ends_every_other_of_the_table() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("arena");
+    let clock = Stopped::new();
+    let options = LeasesOptions::new().clock(clock.clone());
+    let leases = options.open(&Arena::open(&path).unwrap()).unwrap();
+    let [told, other] = ["one", "other"].map(|name| leases.lease(name, TTL).unwrap());
+    let (_, hold) = (told.acquire().unwrap(), other.acquire().unwrap());
+    std::fs::remove_file(&path).unwrap();
+    clock.pass(Duration::from_secs(1));
+    assert!(other.mine(), "nobody looked yet, and the clock is no proof");
+    assert_eq!(told.renew().unwrap(), Renewed::Lost(Lost::Removed));
+    assert!(!other.mine() && !other.mine_at(hold.held().unwrap().fence));
+}
+
+#[test]
 fn a_view_sees_what_a_member_sees_and_joins_nothing() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("arena");

@@ -3,12 +3,13 @@
 //! instruction.)
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::sequential::{Row, ttl};
-use super::{Fault, World};
+use super::{Fault, Mark as _, World};
 use crate::PeerId;
-use crate::outcome::{Acquire, Lost, Refused, Renewed};
+use crate::outcome::{Acquire, Lost, Refused, Renewed, TookOver};
 use crate::word::{Owner, Word};
 
 const TTL_MS: u64 = 100;
@@ -318,4 +319,26 @@ fn a_waiter_is_refused_at_once_when_it_has_no_time() {
     let outcome = super::acquire_until(&row, peer(ME), ttl(TTL_MS), 0, || Ok(())).unwrap();
     assert!(matches!(outcome, Acquire::Refused(Refused::Held { .. })));
     assert!(row.slept.borrow().is_empty());
+}
+
+#[test]
+fn a_takeover_that_another_thread_is_told_lost_meanwhile_is_still_one_from_the_rival() {
+    let told = |row: &Row| super::tell_lost(row, peer(ME), row.now().fence);
+    at_each_use(held_by(RIVAL), told, |row| {
+        row.pass(TTL_MS);
+        let hold = acquire(row).unwrap().held().unwrap();
+        let from = peer(RIVAL);
+        assert_eq!(hold.took_over, Some(TookOver::Lapsed { from, fence: 1 }));
+    });
+}
+
+#[test]
+fn a_damaged_number_beside_the_word_is_named_and_uses_up_one_fence() {
+    let row = Row::new(free());
+    row.told().fetch_max(u64::MAX, Ordering::Relaxed);
+    let damage = Err(Fault::Corrupt(u64::MAX.into()));
+    assert_eq!(super::acquire(&row, peer(ME), ttl(TTL_MS)), damage);
+    let forever = super::acquire_until(&row, peer(RIVAL), ttl(TTL_MS), u64::MAX, || Ok(()));
+    assert_eq!(forever, damage);
+    assert_eq!(row.now().fence, 3);
 }

@@ -246,6 +246,24 @@ fn an_arena_that_is_destroyed_meanwhile_gives_nothing() {
 }
 
 #[test]
+fn nothing_is_mine_at_a_time_at_which_the_arena_was_gone() {
+    check(3, || {
+        let shared = Shared::held_by(peer(0));
+        let destroyer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.gone.fetch_add(1, Ordering::Relaxed);
+                shared.pass(1);
+            })
+        };
+        if super::mine(&*shared, peer(0), 1).unwrap() {
+            assert_eq!(*shared.read_ms.lock().unwrap(), 0);
+        }
+        destroyer.join().unwrap();
+    });
+}
+
+#[test]
 fn a_loss_that_one_thread_was_told_is_no_renewal_in_another() {
     check(3, || {
         let shared = Shared::held_by(peer(0));

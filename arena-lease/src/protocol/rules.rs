@@ -41,6 +41,12 @@ impl History {
                 assert!(to.until_ms >= from.until_ms, "a deadline was shortened");
                 return;
             }
+            (Owner::Nobody, Owner::Retired) => {
+                assert!(over, "renamed before its time");
+                assert_eq!(from.fence, to.fence, "retiring keeps the fence");
+                return;
+            }
+            (Owner::Retired, Owner::Nobody) => {}
             (Owner::Nobody, Owner::Peer(_)) => assert!(over, "taken before its time"),
             (Owner::Peer(old), Owner::Peer(new)) => {
                 let may = over || old == new || self.dead.contains(&old);

@@ -41,9 +41,15 @@ impl Mark for Number {
         self.0.get()
     }
 
+    fn store(&self, value: u64, _: Ordering) {
+        self.0.set(value);
+    }
+
     fn fetch_max(&self, value: u64, _: Ordering) -> u64 {
         self.0.replace(self.0.get().max(value))
     }
+
+    fn fence(&self, _: Ordering) {}
 }
 
 impl Row {
@@ -170,10 +176,6 @@ impl World for Row {
     fn taken(&self, _: u64, _: u64, _: Option<TookOver>) {
         self.step();
     }
-
-    fn fence(&self) {}
-
-    fn fence_acquire(&self) {}
 
     fn sleep(&self, half: u32, _: Option<PeerId>, timeout: Duration) {
         self.step();
