@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nix::fcntl::OFlag;
-use nix::sys::stat::fstat;
 
 use crate::attachment::{self, Attachment, Joined, Place};
 use crate::attachment_word::Life;
@@ -16,7 +15,7 @@ use crate::bell::{Bell, BellError, SeenBell};
 use crate::create::{self, Created};
 use crate::destroy;
 use crate::error::{CarveError, DestroyError, JoinError, OpenError};
-use crate::file::{ArenaFile, FileKey, reopen};
+use crate::file::{ArenaFile, reopen};
 use crate::floor::{FENCES, Floors, MAX_FENCE};
 use crate::futex::Word;
 use crate::id::AttachmentId;
@@ -308,24 +307,11 @@ impl Arena {
     }
 
     /// Whether the arena's name no longer leads to it, because somebody removed, moved or replaced
-    /// the file: others who open the name get another arena. Always `false` without a name. One or
-    /// three system calls.
+    /// the file: others who open the name get another arena. Always `false` without a name. One to
+    /// four system calls. A process that changed its root directory learns of a removal alone.
     #[must_use]
     pub fn is_unlinked(&self) -> bool {
-        let Some(path) = self.path() else {
-            return false;
-        };
-        match FileKey::at(path) {
-            Ok(key) => key != self.inner.file.key(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
-            // The directory cannot be searched: the file itself knows whether it has a name.
-            Err(_) => self
-                .inner
-                .file
-                .descriptor()
-                .and_then(|fd| Ok(fstat(fd)?))
-                .is_ok_and(|meta| meta.st_nlink == 0),
-        }
+        self.inner.file.is_unlinked()
     }
 
     /// Ends the arena: marks it as gone, raises the floor of fences, removes the name.

@@ -59,6 +59,8 @@ pub(crate) struct ArenaFile {
     mark: i64,
     key: FileKey,
     path: Option<PathBuf>,
+    /// The directory that the path starts from, should this process change it.
+    root: Option<FileKey>,
     access: OFlag,
 }
 
@@ -77,6 +79,7 @@ impl ArenaFile {
             mark,
             key,
             path,
+            root: root(),
             access,
         })
     }
@@ -87,6 +90,26 @@ impl ArenaFile {
 
     pub(crate) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    /// Whether its name no longer leads to it; `false` when it never had one.
+    pub(crate) fn is_unlinked(&self) -> bool {
+        let Some(path) = &self.path else {
+            return false;
+        };
+        match FileKey::at(path) {
+            Ok(found) if found == self.key => return false,
+            Ok(_) if self.root == root() => return true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.root == root() => {
+                return true;
+            }
+            // The directory cannot be searched, or the path starts elsewhere since this process changed its
+            // root: the file itself knows whether it has a name.
+            Ok(_) | Err(_) => {}
+        }
+        self.descriptor()
+            .and_then(|fd| Ok(fstat(fd)?))
+            .is_ok_and(|meta| meta.st_nlink == 0)
     }
 
     /// A duplicate of the descriptor; opened anew by name where the number no longer leads to it.
@@ -133,6 +156,10 @@ impl ArenaFile {
             Err(not_found())
         }
     }
+}
+
+fn root() -> Option<FileKey> {
+    FileKey::at(Path::new("/")).ok()
 }
 
 /// Opens the file behind a descriptor anew, whatever its name.

@@ -190,6 +190,10 @@ fn obey(told: &Told, arena: &Arena, options: &ArenaOptions) {
                 std::thread::spawn(churn);
                 "churns".to_owned()
             }
+            ["chroot", directory] => match nix::unistd::chroot(*directory) {
+                Ok(()) => "changed".to_owned(),
+                Err(errno) => text::error(&errno),
+            },
             ["hide-proc"] => namespaces::hide_proc(),
             ["exec"] => process::become_role("rest"),
             other => {

@@ -10,7 +10,7 @@ use super::cast::{Peer, same};
 use crate::{
     child::{Child, Plan},
     namespaces::Rooms,
-    outcome::{Outcome, ensure},
+    outcome::{Outcome, Stop, ensure},
     roles::peer::options,
     scenario::{Need, Run, Scenario},
 };
@@ -101,6 +101,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         destroyed,
     )
     .rounds(10, 200),
+    Scenario::new(
+        "arena",
+        "L14",
+        "a_process_that_changed_its_root_is_told_of_a_removal_and_of_no_other",
+        changed_root,
+    )
+    .needs(&[Need::OtherUser]),
 ];
 
 fn opener(run: &Run, how: &str, options: &str, name: &Path) -> Outcome<Child> {
@@ -472,4 +479,28 @@ fn destroyed(run: &mut Run) -> Outcome {
         one.ask("destroy")?;
         new.must("gone", "false false")
     })
+}
+
+/// Goal: a name that is out of sight was not removed. Method: chroot after the opening, to a place without the name and
+/// to one with another file of that name; then remove the file.
+fn changed_root(run: &mut Run) -> Outcome {
+    let path = run.path("arena");
+    let empty = run.path("empty");
+    let other = run.path("other");
+    fs::create_dir(&empty)?;
+    let inside = other.join(
+        path.strip_prefix("/")
+            .map_err(|e| Stop::failed(e.to_string()))?,
+    );
+    fs::create_dir_all(inside.parent().unwrap_or(&other))?;
+    fs::write(&inside, "something else")?;
+    let mut peers = [Peer::new(run)?, Peer::new(run)?];
+    for (peer, root) in peers.iter_mut().zip([&empty, &other]) {
+        peer.must(&format!("chroot {}", root.display()), "changed")?;
+        peer.must("gone", "false false")?;
+    }
+    fs::remove_file(&path)?;
+    peers
+        .iter_mut()
+        .try_for_each(|peer| peer.must("gone", "false true"))
 }
