@@ -42,7 +42,8 @@ pub struct Stats {
     /// issued, while nobody has acquired it under this name.
     pub fence: u64,
     /// How often it changed hands, the first time included. May trail: counted after the exchange, and not for
-    /// a process that is killed in between. Starts again at 0 when the row was another lease's meanwhile.
+    /// a process that is killed in between; one that was stopped there for longer than its ttl may count it to
+    /// the name that the row has by then. Starts again at 0 when the row was another lease's meanwhile.
     pub acquires: u64,
     /// How many of those took it from a holder that had lapsed or was dead. May trail likewise.
     pub steals: u64,
