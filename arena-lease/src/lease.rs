@@ -3,15 +3,16 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::Ttl;
+use crate::cancel::Cancel;
 use crate::error::LeaseError;
 use crate::leases::{Inner, Leases};
 use crate::live::Live;
 use crate::name::Name;
-use crate::outcome::{Acquire, Lost, Renewed};
+use crate::outcome::{Acquire, Lost, Refused, Renewed};
 use crate::protocol::{self, Fault, World as _};
 use crate::snapshot::Snapshot;
 use crate::stats::{Holder, Stats};
+use crate::ttl::Ttl;
 use crate::wait::Bedside;
 use crate::word::{Bits, NS_PER_MS, Word};
 
@@ -78,7 +79,7 @@ impl Lease {
     /// [`LeaseError`]: the arena was removed, is damaged, or has nothing left to give. Never because of what
     /// other processes hold.
     pub fn acquire(&self) -> Result<Acquire, LeaseError> {
-        self.acquire_until(self.ttl, 0)
+        self.acquire_until(self.ttl, 0, None)
     }
 
     /// [`acquire`](Self::acquire) with another ttl, for this time.
@@ -87,7 +88,7 @@ impl Lease {
     ///
     /// As [`acquire`](Self::acquire), and [`LeaseError::Ttl`].
     pub fn acquire_for(&self, ttl: Duration) -> Result<Acquire, LeaseError> {
-        self.acquire_until(Ttl::new(ttl)?, 0)
+        self.acquire_until(Ttl::new(ttl)?, 0, None)
     }
 
     /// Waits for up to `wait` until this process holds the lease; `Duration::MAX` is for ever.
@@ -103,19 +104,52 @@ impl Lease {
     /// As [`acquire`](Self::acquire). That somebody else still held at the end is no error, but
     /// [`Acquire::Refused`].
     pub fn acquire_timeout(&self, wait: Duration) -> Result<Acquire, LeaseError> {
-        let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-        let end_ns = self.inner().clock.now_ns().saturating_add(wait_ns);
-        self.acquire_until(self.ttl, end_ns)
+        self.acquire_until(self.ttl, self.in_ns(wait), None)
     }
 
-    fn acquire_until(&self, ttl: Ttl, end_ns: u64) -> Result<Acquire, LeaseError> {
+    /// [`acquire_timeout`](Self::acquire_timeout), which `cancel` ends at once, from any thread, with
+    /// [`Refused::Cancelled`]. Cancelled before, it acquires nothing, even what is free; cancelled while it
+    /// acquires, it may have.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_unless_cancelled(
+        &self,
+        wait: Duration,
+        cancel: &Cancel,
+    ) -> Result<Acquire, LeaseError> {
+        self.acquire_until(self.ttl, self.in_ns(wait), Some(cancel))
+    }
+
+    /// `wait` from now, on the boot clock.
+    fn in_ns(&self, wait: Duration) -> u64 {
+        let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        self.inner().clock.now_ns().saturating_add(wait_ns)
+    }
+
+    fn acquire_until(
+        &self,
+        ttl: Ttl,
+        end_ns: u64,
+        cancel: Option<&Cancel>,
+    ) -> Result<Acquire, LeaseError> {
         let me = self.inner().arena.me()?;
+        let bedside = Bedside::heeding(cancel);
+        let cancelled = || {
+            cancel
+                .is_some_and(Cancel::is_cancelled)
+                .then_some(Refused::Cancelled)
+        };
+        if let Some(why) = cancelled() {
+            return Ok(Acquire::Refused(why));
+        }
         for _ in 0..MOVES {
-            let outcome = self.on_row(|row| {
+            let outcome = self.on_row_beside(&bedside, |row| {
                 protocol::acquire_until(row, me, ttl, end_ns, || {
                     match self.inner().is_removed(row.now_ns()) {
                         true => Err(Fault::Gone),
-                        false => Ok(()),
+                        false => Ok(cancelled()),
                     }
                 })
             })?;
@@ -260,7 +294,7 @@ impl Lease {
     /// Does nothing unless this process holds under `fence`.
     pub fn forfeit_at(&self, fence: u64) {
         if let Some(me) = self.inner().arena.me_if_joined() {
-            protocol::tell_lost(&self.live(), me, fence);
+            protocol::tell_lost(&self.live(&Bedside::default()), me, fence);
         }
     }
 
@@ -350,10 +384,19 @@ impl Lease {
     /// Runs `verb` on the row that has the name, wherever that is by now. `None`: no row has it.
     fn on_row<T>(
         &self,
+        verb: impl FnMut(&Live<'_>) -> Result<T, Fault>,
+    ) -> Result<Option<T>, LeaseError> {
+        self.on_row_beside(&Bedside::default(), verb)
+    }
+
+    /// [`on_row`](Self::on_row), for a verb that sleeps.
+    fn on_row_beside<T>(
+        &self,
+        bedside: &Bedside,
         mut verb: impl FnMut(&Live<'_>) -> Result<T, Fault>,
     ) -> Result<Option<T>, LeaseError> {
         for _ in 0..MOVES {
-            match verb(&self.live()) {
+            match verb(&self.live(bedside)) {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(Fault::Renamed) => match self.inner().table.find(&self.name) {
                     Some(row) => self.move_to(row),
@@ -369,12 +412,12 @@ impl Lease {
         Err(LeaseError::Contended)
     }
 
-    fn live(&self) -> Live<'_> {
+    fn live<'a>(&'a self, bedside: &'a Bedside) -> Live<'a> {
         Live {
             row: self.inner().table.row(self.row()),
             name: &self.name,
             inner: self.inner(),
-            bedside: Bedside::default(),
+            bedside,
         }
     }
 

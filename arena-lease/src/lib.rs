@@ -44,7 +44,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Lease::acquire_timeout`] waits for its turn. [`Leases::list`] and [`LeasesView`] show who holds what, the
+//! [`Lease::acquire_timeout`] waits for its turn, and a [`Cancel`] ends the wait. [`Leases::list`] and [`LeasesView`] show who holds what, the
 //! latter without taking part. The command `arena-lease` (feature `cli`) does all this around any program:
 //! `arena-lease run nightly -n -- backup --full`.
 //!
@@ -97,6 +97,7 @@
 //! It does not defend against a process that writes anything it likes into the arena: whoever may open it for
 //! writing can take every lease. What it promises then is errors and wrong answers, and no more than that.
 
+mod cancel;
 mod clock;
 mod error;
 mod fenced;
@@ -125,6 +126,7 @@ mod word;
 pub use arena_peers as peers;
 pub use arena_peers::core::MAX_FENCE;
 pub use arena_peers::{Arena, ArenaOptions, ArenaView, JoinError, OpenError, PeerId, Verdict};
+pub use cancel::Cancel;
 pub use clock::{BootClock, Clock};
 pub use error::{LeaseError, TableError};
 pub use fenced::{Fenced, StoreError};

@@ -19,7 +19,7 @@ pub(crate) struct Live<'a> {
     pub(crate) row: &'a Row,
     pub(crate) name: &'a Name,
     pub(crate) inner: &'a Inner,
-    pub(crate) bedside: Bedside,
+    pub(crate) bedside: &'a Bedside,
 }
 
 impl World for Live<'_> {

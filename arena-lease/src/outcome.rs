@@ -87,6 +87,8 @@ pub enum Refused {
     /// Each deadline that this call wrote had passed before it could look at its clock again: the ttl is
     /// too short for this machine, or the process was stopped several times. Ask for a longer ttl.
     TooLate,
+    /// The wait was [cancelled](crate::Cancel).
+    Cancelled,
 }
 
 /// The answer to `renew`.

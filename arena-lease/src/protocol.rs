@@ -143,13 +143,13 @@ pub(crate) fn acquire<W: World>(world: &W, me: PeerId, ttl: Ttl) -> Result<Acqui
 
 /// Acquire, waiting until `end_ns` on the boot clock (for ever: `u64::MAX`) for whoever holds.
 ///
-/// `look` is called after each sleep, for what only a system call can tell.
+/// `look` is called after each sleep, for what neither word nor clock tells; `Some` ends the wait.
 pub(crate) fn acquire_until<W: World>(
     world: &W,
     me: PeerId,
     ttl: Ttl,
     end_ns: u64,
-    mut look: impl FnMut() -> Result<(), Fault>,
+    mut look: impl FnMut() -> Result<Option<Refused>, Fault>,
 ) -> Result<Acquire, Fault> {
     let (mut registered, mut contended) = (None, 0);
     loop {
@@ -193,7 +193,9 @@ pub(crate) fn acquire_until<W: World>(
             .expect("the word was decoded from such bits");
         world.sleep(half, behind, rest.min(left));
         contended = 0;
-        look()?;
+        if let Some(why) = look()? {
+            return Ok(Acquire::Refused(why));
+        }
     }
 }
 

@@ -9,25 +9,47 @@ use arena_peers::core::clock;
 use arena_peers::core::futex::Word;
 use arena_peers::{Alarm, PeerId, Peers, Sleep};
 
+use crate::cancel::{Cancel, Listening};
+
 /// How long after the alarm a sleeper wakes by itself, should the watcher thread have been lost.
 const SLACK: Duration = Duration::from_millis(200);
 
-/// What one wait keeps from sleep to sleep: the alarm that the process's watcher thread rings when the holder dies
-/// (should its bell not tell), and at a moment of the boot clock, which runs on while the machine sleeps.
+/// How long to sleep where a cancellation would not be heard.
+const DEAF: Duration = Duration::from_secs(1);
+
+/// What one wait keeps from sleep to sleep: its private word, which is rung by the process's watcher thread when
+/// the holder dies (should its bell not tell) and at a moment of the boot clock, which runs on while the machine
+/// sleeps; and by who cancels.
 #[derive(Debug, Default)]
 pub(crate) struct Bedside {
-    alarm: RefCell<Option<Set>>,
+    kept: RefCell<Option<Kept>>,
 }
 
-#[derive(Debug)]
-struct Set {
-    alarm: Alarm,
-    behind: Option<PeerId>,
-    /// Taken when the last sleep ended, that is, before the caller's next look at the word.
+#[derive(Debug, Default)]
+struct Kept {
+    word: Arc<AtomicU32>,
+    /// The word's count when the last sleep ended, or when it was new: that is, before the caller's next look. What
+    /// happens after that look, be it before this sleeper is registered for it, makes the ticket stale.
     ticket: u32,
+    alarm: Option<(Alarm, Option<PeerId>)>,
+    cancel: Option<Listening>,
+    is_deaf: bool,
 }
 
 impl Bedside {
+    /// One whose sleeps `cancel` ends. To be made before the caller looks whether it was cancelled.
+    pub(crate) fn heeding(cancel: Option<&Cancel>) -> Self {
+        let Some(cancel) = cancel else {
+            return Self::default();
+        };
+        let mut kept = Kept::default();
+        kept.cancel = cancel.listen(&kept.word).ok();
+        kept.is_deaf = kept.cancel.is_none();
+        Self {
+            kept: RefCell::new(Some(kept)),
+        }
+    }
+
     /// Sleeps until `word` is not `seen` or is woken, `behind` is proven dead, the arena is destroyed, or `timeout` is
     /// over.
     ///
@@ -40,45 +62,42 @@ impl Bedside {
         behind: Option<PeerId>,
         timeout: Duration,
     ) {
-        let mut kept = self.alarm.borrow_mut();
-        set(&mut kept, peers, behind, timeout);
-        let alarm = kept.as_ref().map(|set| (&set.alarm, set.ticket));
-        let slack = if alarm.is_some() {
-            SLACK
-        } else {
-            Duration::ZERO
+        let mut kept = self.kept.borrow_mut();
+        let kept = kept.get_or_insert_default();
+        kept.set(peers, behind, timeout);
+        let by_hand = Alarm::by_hand(&kept.word);
+        let (alarm, slack) = match &kept.alarm {
+            Some((alarm, _)) => (alarm, SLACK),
+            None => (&by_hand, Duration::ZERO),
+        };
+        let most = match kept.is_deaf {
+            true => DEAF,
+            false => Duration::MAX,
         };
         // Whatever ended the sleep, the caller looks at the word, and judges the holder, anew.
         let _slept = peers.sleep(&Sleep {
             word: Some((word, seen)),
             peer: behind,
-            alarm,
+            alarm: Some((alarm, kept.ticket)),
             until_gone: true,
-            timeout: Some(timeout.saturating_add(slack)),
+            timeout: Some(timeout.saturating_add(slack).min(most)),
         });
-        if let Some(set) = kept.as_mut() {
-            set.ticket = set.alarm.ticket();
-        }
+        kept.ticket = alarm.ticket();
     }
 }
 
-/// Makes `kept` an alarm about `behind` that rings `timeout` from now.
-fn set(kept: &mut Option<Set>, peers: &Peers, behind: Option<PeerId>, timeout: Duration) {
-    let at_ms = u64::try_from(timeout.as_nanos().div_ceil(1_000_000))
-        .ok()
-        .and_then(|ms| clock::boot_ms().checked_add(ms + 1));
-    match kept {
-        Some(set) if set.behind == behind && set.alarm.set_deadline(at_ms).is_ok() => return,
-        _ => *kept = None,
+impl Kept {
+    /// Has the word rung about `behind`, and `timeout` from now.
+    fn set(&mut self, peers: &Peers, behind: Option<PeerId>, timeout: Duration) {
+        let at_ms = u64::try_from(timeout.as_nanos().div_ceil(1_000_000))
+            .ok()
+            .and_then(|ms| clock::boot_ms().checked_add(ms + 1));
+        match &self.alarm {
+            Some((alarm, of)) if *of == behind && alarm.set_deadline(at_ms).is_ok() => {}
+            _ => {
+                let alarm = peers.alarm(&self.word, behind, at_ms).ok();
+                self.alarm = alarm.map(|alarm| (alarm, behind));
+            }
+        }
     }
-    // The count of a fresh word, before anybody can ring it: what happened between the caller's look and the
-    // registration is told by a ring, and then the ticket is out of date.
-    let ticket = 0;
-    let word = Arc::new(AtomicU32::new(ticket));
-    let alarm = peers.alarm(&word, behind, at_ms).ok();
-    *kept = alarm.map(|alarm| Set {
-        alarm,
-        behind,
-        ticket,
-    });
 }

@@ -1,22 +1,22 @@
 //! The lease between real processes: each a copy of this test binary that waits where it is told.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+mod common;
+
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use arena_lease::{
     Acquire, Arena, Hold, Lease, LeaseError, Leases, Lost, Refused, Renewed, TookOver,
 };
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+use common::{Actor, at, place, role};
+use nix::sys::signal::Signal;
+use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
 
 const TTL: Duration = Duration::from_secs(30);
 const HOUR: Duration = Duration::from_secs(3600);
-const ROLE: &str = "ARENA_LEASE_TEST_ROLE";
 
 fn lease_in(path: &Path, ttl: Duration) -> Lease {
     let leases = Leases::open(&Arena::open(path).unwrap()).unwrap();
@@ -26,27 +26,20 @@ fn lease_in(path: &Path, ttl: Duration) -> Lease {
 /// A test only in name: what a copy of this binary does that was started with a role.
 #[test]
 fn a_role_is_played_when_it_is_asked_for() {
-    let Some(role) = std::env::var_os(ROLE) else {
+    let Some((name, path)) = role() else {
         return;
     };
-    let role = role.into_string().unwrap();
-    let (name, path) = role.rsplit_once(' ').unwrap();
-    let at = |point: &str| {
-        println!("at {point}");
-        let mut line = String::new();
-        std::io::stdin().read_line(&mut line).unwrap();
-    };
-    match name {
+    match name.as_str() {
         "hold" | "hold an hour" => {
             let ttl = if name == "hold" { TTL } else { HOUR };
-            let lease = lease_in(Path::new(path), ttl);
+            let lease = lease_in(&path, ttl);
             let hold = lease.acquire().unwrap().held().unwrap();
             at(&hold.fence.to_string());
             println!("at {:?}", lease.renew().unwrap());
             println!("at {}", lease.release().unwrap());
         }
         "short" => {
-            let lease = lease_in(Path::new(path), Duration::from_millis(50));
+            let lease = lease_in(&path, Duration::from_millis(50));
             let hold = lease.acquire().unwrap().held().unwrap();
             at(&hold.fence.to_string());
             println!(
@@ -57,84 +50,13 @@ fn a_role_is_played_when_it_is_asked_for() {
             );
         }
         "wait" => {
-            let lease = lease_in(Path::new(path), TTL);
+            let lease = lease_in(&path, TTL);
             println!("at waiting");
             let hold = lease.acquire_timeout(TTL).unwrap().held().unwrap();
             at(&hold.fence.to_string());
         }
         other => panic!("no such role: {other}"),
     }
-}
-
-struct Actor {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Actor {
-    fn start(role: &str, path: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "a_role_is_played_when_it_is_asked_for",
-                "--nocapture",
-            ])
-            .env(ROLE, format!("{role} {}", path.display()))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self {
-            stdin: child.stdin.take(),
-            stdout: BufReader::new(child.stdout.take().unwrap()),
-            child,
-        }
-    }
-
-    /// What it says at its next point.
-    fn at(&mut self) -> String {
-        loop {
-            let mut line = String::new();
-            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "it ended");
-            // The test harness writes to the same line.
-            if let Some((_, said)) = line.split_once("at ") {
-                return said.trim().to_owned();
-            }
-        }
-    }
-
-    fn go_on(&mut self) {
-        writeln!(self.stdin.as_mut().unwrap()).unwrap();
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id().try_into().unwrap())
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(self.pid(), signal).unwrap();
-    }
-
-    /// Kills it and waits until it is a zombie; it stays one.
-    fn kill_unreaped(&self) {
-        self.signal(Signal::SIGKILL);
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
-        waitid(Id::Pid(self.pid()), flags).unwrap();
-    }
-}
-
-impl Drop for Actor {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn place() -> (tempfile::TempDir, PathBuf) {
-    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-    let path = directory.path().join("arena");
-    (directory, path)
 }
 
 fn hold(outcome: Acquire) -> Hold {

@@ -17,7 +17,8 @@ use crate::{PeerId, Peers};
 /// dropping it takes nothing from the parent's.
 #[derive(Debug)]
 pub struct Alarm {
-    id: u64,
+    /// `None`: the watcher does not know it.
+    id: Option<u64>,
     word: Arc<AtomicU32>,
     peer: Option<PeerId>,
 }
@@ -55,7 +56,7 @@ impl Peers {
         let sink = Sink::Alarm(Arc::clone(word));
         let id = watcher::register(self, peer, at_boot_ms, sink)?;
         Ok(Alarm {
-            id,
+            id: Some(id),
             word: Arc::clone(word),
             peer,
         })
@@ -63,6 +64,17 @@ impl Peers {
 }
 
 impl Alarm {
+    /// An alarm that tells of no death and no deadline: only who [rings](ring) the word ends a sleep on
+    /// it. Needs no thread, and costs nothing.
+    #[must_use]
+    pub fn by_hand(word: &Arc<AtomicU32>) -> Alarm {
+        Alarm {
+            id: None,
+            word: Arc::clone(word),
+            peer: None,
+        }
+    }
+
     /// The word's count, to be taken before looking at what one would sleep for. One load.
     #[must_use]
     pub fn ticket(&self) -> u32 {
@@ -81,9 +93,11 @@ impl Alarm {
     ///
     /// # Errors
     ///
-    /// `NotFound` in a child of the process that made the alarm: make another.
+    /// `NotFound` in a child of the process that made the alarm, and for one [by hand](Self::by_hand): make
+    /// another.
     pub fn set_deadline(&self, at_boot_ms: Option<u64>) -> io::Result<()> {
-        watcher::set_deadline(self.id, at_boot_ms)
+        let id = self.id.ok_or(io::ErrorKind::NotFound)?;
+        watcher::set_deadline(id, at_boot_ms)
     }
 
     /// Rings now: cancels the sleep of who sleeps on the word.
@@ -93,12 +107,14 @@ impl Alarm {
 
     /// Whose death this alarm tells of, in this process.
     pub(crate) fn tells_of(&self) -> Option<PeerId> {
-        self.peer.filter(|_| watcher::knows(self.id))
+        self.peer.filter(|_| self.id.is_some_and(watcher::knows))
     }
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        watcher::unregister(self.id);
+        if let Some(id) = self.id {
+            watcher::unregister(id);
+        }
     }
 }

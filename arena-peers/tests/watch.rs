@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use arena_peers::core::{PidFd, clock};
-use arena_peers::{Sleep, Slept, Watch, Witness};
+use arena_peers::{Alarm, Sleep, Slept, Watch, Witness};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
@@ -183,4 +183,24 @@ fn alarm_rings_once_at_its_deadline_and_not_after_it_was_dropped() {
         std::thread::yield_now();
     }
     assert_eq!(words[1].load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn alarm_by_hand_ends_a_sleep_when_it_is_rung_and_has_no_deadline() {
+    let (_directory, _path, peers) = place();
+    let word = Arc::new(AtomicU32::new(0));
+    let alarm = Alarm::by_hand(&word);
+    assert!(alarm.set_deadline(Some(1)).is_err());
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            peers.sleep(&Sleep {
+                alarm: Some((&alarm, 0)),
+                timeout: LONG,
+                ..Sleep::default()
+            })
+        });
+        alarm.ring();
+        assert_eq!(sleeper.join().unwrap(), Slept::Woken);
+    });
+    assert_eq!(word.load(Ordering::Relaxed), 1);
 }

@@ -276,7 +276,7 @@ fn only_a_change_that_somebody_asked_for_wakes() {
     assert_eq!(row.wakes.get(), 0);
 
     let row = Row::new(held_by(ME));
-    let waiting = super::acquire_until(&row, peer(RIVAL), ttl(TTL_MS), 1_000_000, || Ok(()));
+    let waiting = super::acquire_until(&row, peer(RIVAL), ttl(TTL_MS), 1_000_000, || Ok(None));
     assert!(matches!(waiting, Ok(Acquire::Refused(_))));
     let _ = super::renew(&row, peer(ME), 1, ttl(TTL_MS)).unwrap();
     assert_eq!(row.wakes.get(), 0, "a renewal wakes nobody");
@@ -287,7 +287,7 @@ fn only_a_change_that_somebody_asked_for_wakes() {
 #[test]
 fn a_takeover_wakes_those_who_waited_behind_the_last_holder() {
     let row = Row::new(held_by(2));
-    let waiting = super::acquire_until(&row, peer(ME), ttl(TTL_MS), 1_000_000, || Ok(()));
+    let waiting = super::acquire_until(&row, peer(ME), ttl(TTL_MS), 1_000_000, || Ok(None));
     assert!(matches!(waiting, Ok(Acquire::Refused(_))));
     row.kill(peer(2));
     assert!(rival_acquires(&row).unwrap().held().is_some());
@@ -297,7 +297,7 @@ fn a_takeover_wakes_those_who_waited_behind_the_last_holder() {
 #[test]
 fn a_waiter_gets_the_lease_at_the_lapse_and_never_early() {
     let row = Row::new(held_by(RIVAL));
-    let outcome = super::acquire_until(&row, peer(ME), ttl(TTL_MS), u64::MAX, || Ok(())).unwrap();
+    let outcome = super::acquire_until(&row, peer(ME), ttl(TTL_MS), u64::MAX, || Ok(None)).unwrap();
     let hold = outcome.held().expect("it lapses");
     assert_eq!(hold.until_ms, 2 * TTL_MS);
     let slept: Duration = row.slept.borrow().iter().sum();
@@ -308,7 +308,7 @@ fn a_waiter_gets_the_lease_at_the_lapse_and_never_early() {
 fn a_waiter_stops_at_its_own_deadline() {
     let row = Row::new(held_by(RIVAL));
     let end_ns = 7_000_000;
-    let outcome = super::acquire_until(&row, peer(ME), ttl(TTL_MS), end_ns, || Ok(())).unwrap();
+    let outcome = super::acquire_until(&row, peer(ME), ttl(TTL_MS), end_ns, || Ok(None)).unwrap();
     assert!(matches!(outcome, Acquire::Refused(Refused::Held { .. })));
     assert_eq!(row.now_ms.get(), 7);
 }
@@ -316,7 +316,7 @@ fn a_waiter_stops_at_its_own_deadline() {
 #[test]
 fn a_waiter_is_refused_at_once_when_it_has_no_time() {
     let row = Row::new(held_by(RIVAL));
-    let outcome = super::acquire_until(&row, peer(ME), ttl(TTL_MS), 0, || Ok(())).unwrap();
+    let outcome = super::acquire_until(&row, peer(ME), ttl(TTL_MS), 0, || Ok(None)).unwrap();
     assert!(matches!(outcome, Acquire::Refused(Refused::Held { .. })));
     assert!(row.slept.borrow().is_empty());
 }
@@ -338,7 +338,7 @@ fn a_damaged_number_beside_the_word_is_named_and_uses_up_one_fence() {
     row.told().fetch_max(u64::MAX, Ordering::Relaxed);
     let damage = Err(Fault::Corrupt(u64::MAX.into()));
     assert_eq!(super::acquire(&row, peer(ME), ttl(TTL_MS)), damage);
-    let forever = super::acquire_until(&row, peer(RIVAL), ttl(TTL_MS), u64::MAX, || Ok(()));
+    let forever = super::acquire_until(&row, peer(RIVAL), ttl(TTL_MS), u64::MAX, || Ok(None));
     assert_eq!(forever, damage);
     assert_eq!(row.now().fence, 3);
 }

@@ -165,7 +165,7 @@ fn edge_asked_a_release_is_never_lost_on_a_waiter() {
         let waiter = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                super::acquire_until(&*shared, peer(1), ttl(), u64::MAX, || Ok(()))
+                super::acquire_until(&*shared, peer(1), ttl(), u64::MAX, || Ok(None))
             })
         };
         assert!(super::release(&*shared, peer(0), 1, 0).unwrap());
@@ -182,7 +182,7 @@ fn edge_asked_a_handover_moves_waiters_on_to_the_next_holder() {
         let waiter = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                super::acquire_until(&*shared, peer(1), ttl(), u64::MAX, || Ok(()))
+                super::acquire_until(&*shared, peer(1), ttl(), u64::MAX, || Ok(None))
             })
         };
         assert!(super::release(&*shared, peer(0), 1, 0).unwrap());

@@ -1,0 +1,104 @@
+//! Copies of a test binary that play a role and wait where they are told.
+//!
+//! Each binary that starts some has a test `a_role_is_played_when_it_is_asked_for`, which does what [`role`] says.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+const ROLE: &str = "ARENA_LEASE_TEST_ROLE";
+
+/// In a copy that was started with one: the role, and the arena's path.
+pub(crate) fn role() -> Option<(String, PathBuf)> {
+    let role = std::env::var_os(ROLE)?.into_string().unwrap();
+    let (name, path) = role.rsplit_once(' ').unwrap();
+    Some((name.into(), path.into()))
+}
+
+/// In a copy: says where it is, and waits until it is told to go on.
+pub(crate) fn at(point: &str) {
+    println!("at {point}");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+}
+
+pub(crate) struct Actor {
+    pub(crate) child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Actor {
+    pub(crate) fn start(role: &str, path: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "a_role_is_played_when_it_is_asked_for",
+                "--nocapture",
+            ])
+            .env(ROLE, format!("{role} {}", path.display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            stdin: child.stdin.take(),
+            stdout: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    /// What it says at its next point.
+    pub(crate) fn at(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "it ended");
+            // The test harness writes to the same line.
+            if let Some((_, said)) = line.split_once("at ") {
+                return said.trim().to_owned();
+            }
+        }
+    }
+
+    pub(crate) fn go_on(&mut self) {
+        writeln!(self.stdin.as_mut().unwrap()).unwrap();
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().unwrap())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    /// Kills it and waits until it is a zombie; it stays one.
+    pub(crate) fn kill_unreaped(&self) {
+        self.signal(Signal::SIGKILL);
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        waitid(Id::Pid(self.pid()), flags).unwrap();
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn place() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("arena");
+    (directory, path)
+}
+
+/// How many entries a directory has.
+pub(crate) fn count(of: &str) -> usize {
+    std::fs::read_dir(of).unwrap().count()
+}
