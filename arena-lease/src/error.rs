@@ -1,5 +1,7 @@
 //! What can go wrong: one enum for opening the table, one for the verbs.
 
+use std::io;
+
 use arena_peers::JoinError;
 use arena_peers::core::{CarveError, LockError};
 
@@ -71,6 +73,9 @@ pub enum LeaseError {
     /// This process, a child of fork, could not attach to the arena.
     #[error("this process cannot join the arena")]
     Join(#[from] JoinError),
+    /// The system gives this process no thread that would renew the lease. Nothing is held.
+    #[error("cannot start the thread that renews leases")]
+    Keeper(#[source] io::Error),
     /// The lease's word, or a number beside it, is none that this library writes: the arena is damaged. Destroy it.
     #[error("the lease is damaged: {found:#034x} means nothing there")]
     Corrupt {

@@ -1,23 +1,23 @@
 //! One lease, as one process uses it.
 
+mod row;
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::cancel::Cancel;
 use crate::error::LeaseError;
-use crate::leases::{Inner, Leases};
-use crate::live::Live;
+use crate::leases::Leases;
 use crate::name::Name;
 use crate::outcome::{Acquire, Lost, Refused, Renewed};
 use crate::protocol::{self, Fault, World as _};
 use crate::snapshot::Snapshot;
 use crate::stats::{Holder, Stats};
+use crate::term::nanoseconds;
 use crate::ttl::Ttl;
 use crate::wait::Bedside;
-use crate::word::{Bits, NS_PER_MS, Word};
-
-/// How often a verb follows its name to another row.
-const MOVES: u32 = 16;
+use crate::word::{Bits, NS_PER_MS};
+use row::MOVES;
 
 /// A lease: one holder at a time, a successor when it releases, dies or lapses, and a fence that grows with
 /// each.
@@ -123,12 +123,11 @@ impl Lease {
     }
 
     /// `wait` from now, on the boot clock.
-    fn in_ns(&self, wait: Duration) -> u64 {
-        let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-        self.inner().clock.now_ns().saturating_add(wait_ns)
+    pub(crate) fn in_ns(&self, wait: Duration) -> u64 {
+        self.now_ns().saturating_add(nanoseconds(wait))
     }
 
-    fn acquire_until(
+    pub(crate) fn acquire_until(
         &self,
         ttl: Ttl,
         end_ns: u64,
@@ -199,7 +198,7 @@ impl Lease {
     ///
     /// As [`renew`](Self::renew).
     pub fn renew_at(&self, fence: u64) -> Result<Renewed, LeaseError> {
-        let Some(me) = self.inner().arena.me_if_joined() else {
+        let Some(me) = self.me_if_joined() else {
             return Ok(Renewed::Lost(self.lost()));
         };
         let renewed = self.on_row(|row| protocol::renew(row, me, fence, self.ttl))?;
@@ -247,7 +246,7 @@ impl Lease {
     /// As [`release`](Self::release), and [`LeaseError::TtlBeyondClock`] for a `min_hold` that ends after the last
     /// moment a lease word can hold: the lease is what it was.
     pub fn release_held_for(&self, fence: u64, min_hold: Duration) -> Result<bool, LeaseError> {
-        let Some(me) = self.inner().arena.me_if_joined() else {
+        let Some(me) = self.me_if_joined() else {
             return Ok(false);
         };
         let min_ms = u64::try_from(min_hold.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
@@ -280,7 +279,7 @@ impl Lease {
     /// [`mine`](Self::mine), under exactly this fence.
     #[must_use]
     pub fn mine_at(&self, fence: u64) -> bool {
-        let Some(me) = self.inner().arena.me_if_joined() else {
+        let Some(me) = self.me_if_joined() else {
             return false;
         };
         let mine = self.on_row(|row| protocol::mine(row, me, fence));
@@ -293,7 +292,7 @@ impl Lease {
     ///
     /// Does nothing unless this process holds under `fence`.
     pub fn forfeit_at(&self, fence: u64) {
-        if let Some(me) = self.inner().arena.me_if_joined() {
+        if let Some(me) = self.me_if_joined() {
             protocol::tell_lost(&self.live(&Bedside::default()), me, fence);
         }
     }
@@ -359,85 +358,11 @@ impl Lease {
     pub fn leases(&self) -> &Leases {
         &self.leases
     }
-
-    /// The fence that verbs without one are about: this handle's, else whatever the process holds.
-    fn current(&self) -> Option<u64> {
-        self.acquired().or_else(|| {
-            let me = self.inner().arena.me_if_joined()?;
-            self.on_row(|row| protocol::current(row, me)).ok()??
-        })
-    }
-
-    /// How the lease is lost to a process that does not hold it.
-    fn lost(&self) -> Lost {
-        self.word()
-            .and_then(Word::lost_to)
-            .unwrap_or(Lost::Released)
-    }
-
-    /// The word of the row that has the name.
-    fn word(&self) -> Option<Word> {
-        let loaded = self.on_row(|row| protocol::load(row)).ok().flatten();
-        loaded.map(|(_, word)| word)
-    }
-
-    /// Runs `verb` on the row that has the name, wherever that is by now. `None`: no row has it.
-    fn on_row<T>(
-        &self,
-        verb: impl FnMut(&Live<'_>) -> Result<T, Fault>,
-    ) -> Result<Option<T>, LeaseError> {
-        self.on_row_beside(&Bedside::default(), verb)
-    }
-
-    /// [`on_row`](Self::on_row), for a verb that sleeps.
-    fn on_row_beside<T>(
-        &self,
-        bedside: &Bedside,
-        mut verb: impl FnMut(&Live<'_>) -> Result<T, Fault>,
-    ) -> Result<Option<T>, LeaseError> {
-        for _ in 0..MOVES {
-            match verb(&self.live(bedside)) {
-                Ok(answer) => return Ok(Some(answer)),
-                Err(Fault::Renamed) => match self.inner().table.find(&self.name) {
-                    Some(row) => self.move_to(row),
-                    None => return Ok(None),
-                },
-                Err(Fault::Gone) => return Err(LeaseError::Removed),
-                Err(Fault::FenceExhausted) => return Err(LeaseError::FenceExhausted),
-                Err(Fault::ClockExhausted) => return Err(LeaseError::TtlBeyondClock),
-                Err(Fault::Corrupt(found)) => return Err(LeaseError::Corrupt { found }),
-                Err(Fault::Contended) => return Err(LeaseError::Contended),
-            }
-        }
-        Err(LeaseError::Contended)
-    }
-
-    fn live<'a>(&'a self, bedside: &'a Bedside) -> Live<'a> {
-        Live {
-            row: self.inner().table.row(self.row()),
-            name: &self.name,
-            inner: self.inner(),
-            bedside,
-        }
-    }
-
-    fn inner(&self) -> &Inner {
-        &self.leases.inner
-    }
-
-    fn row(&self) -> u32 {
-        // Relaxed: a hint, whose row is compared with the name.
-        self.row.load(Ordering::Relaxed)
-    }
-
-    fn move_to(&self, row: u32) {
-        // Relaxed: see `row`.
-        self.row.store(row, Ordering::Relaxed);
-    }
 }
 
 /// The clock at the look that left `left` of a lease until `until_ms`.
 fn now_of(until_ms: u64, left: Duration) -> u64 {
-    let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
-    until_ms.saturating_mul(NS_PER_MS).saturating_sub(left)
+    until_ms
+        .saturating_mul(NS_PER_MS)
+        .saturating_sub(nanoseconds(left))
 }

@@ -44,6 +44,28 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Leading
+//!
+//! Above these verbs, [`lead`] runs a body while this process leads, and a thread renews meanwhile:
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # fn tick(_fence: u64) {}
+//! let led = arena_lease::lead("nightly", |term| {
+//!     while term.rest(Duration::from_secs(60)) {
+//!         tick(term.fence());
+//!     }
+//! })?;
+//! # Ok::<(), arena_lease::LeadError>(())
+//! ```
+//!
+//! The [`Term`] says whether this process still leads, from a margin before the deadline on that it does not, and in the
+//! end, once, why not ([`Loss`]). [`LeadOptions`] has the ttl, the margin, a minimum hold, a limit for work that hangs, and
+//! more; [`Lead::lead_again`] contends again after a loss, and [`Lead::contend`] gives a [`LeaseGuard`] for work that is no
+//! closure.
+//!
+//! # More
+//!
 //! [`Lease::acquire_timeout`] waits for its turn, and a [`Cancel`] ends the wait. [`Leases::list`] and [`LeasesView`] show who holds what, the
 //! latter without taking part. The command `arena-lease` (feature `cli`) does all this around any program:
 //! `arena-lease run nightly -n -- backup --full`.
@@ -105,10 +127,15 @@ mod gate;
 mod gate_protocol;
 mod gate_table;
 mod gate_word;
+mod guard;
+mod keeper;
 mod layout;
+mod lead;
+mod lead_options;
 mod lease;
 mod leases;
 mod live;
+mod loss;
 mod name;
 mod naming;
 mod outcome;
@@ -117,6 +144,7 @@ mod snapshot;
 mod stats;
 mod step;
 mod table;
+mod term;
 mod ttl;
 mod view;
 mod wait;
@@ -132,11 +160,16 @@ pub use error::{LeaseError, TableError};
 pub use fenced::{Fenced, StoreError};
 pub use gate::{Enter, EnterError, Gate, GateGuard, GateState};
 pub use gate_table::GateOpenError;
+pub use guard::{Contest, LeaseGuard};
+pub use lead::{LeadError, Led, lead};
+pub use lead_options::{InvalidLead, Lead, LeadOptions};
 pub use lease::Lease;
 pub use leases::{Leases, LeasesOptions};
+pub use loss::Loss;
 pub use name::MAX_NAME_BYTES;
 pub use outcome::{Acquire, Hold, Lost, Refused, Renewed, TookOver};
 pub use stats::{Holder, Stats};
 pub use table::MAX_ROWS;
+pub use term::Term;
 pub use ttl::{InvalidTtl, Ttl};
 pub use view::LeasesView;

@@ -73,7 +73,7 @@ impl World for Live<'_> {
     }
 
     fn sleep(&self, half: u32, behind: Option<PeerId>, timeout: Duration) {
-        let word = (self.row.half(), half);
+        let word = Some((self.row.half(), half));
         self.bedside.sleep(&self.inner.peers, word, behind, timeout);
     }
 

@@ -380,7 +380,7 @@ fn ask<W: World>(world: &W, me: PeerId, ttl: Ttl) -> Ask {
     }
 }
 
-fn told<W: World>(world: &W) -> u64 {
+pub(crate) fn told<W: World>(world: &W) -> u64 {
     // Relaxed: see `tell_lost`.
     world.told().load(Ordering::Relaxed)
 }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use arena_peers::core::clock;
@@ -50,15 +50,30 @@ impl Bedside {
         }
     }
 
-    /// Sleeps until `word` is not `seen` or is woken, `behind` is proven dead, the arena is destroyed, or `timeout` is
-    /// over.
+    /// One whose private word others know, and ring.
+    pub(crate) fn on(word: &Arc<AtomicU32>) -> Self {
+        let kept = Kept {
+            // EDGE alarm, acquire half.
+            ticket: word.load(Ordering::Acquire),
+            word: Arc::clone(word),
+            alarm: None,
+            cancel: None,
+            is_deaf: false,
+        };
+        Self {
+            kept: RefCell::new(Some(kept)),
+        }
+    }
+
+    /// Sleeps until `word` is not what it was seen to be or is woken, the private word is rung, `behind` is proven
+    /// dead, the arena is destroyed, or `timeout` is over.
     ///
     /// Where no alarm is to be had (no thread, no descriptor) the sleep ends by the kernel's timeout, which does
     /// not count the time that the machine sleeps, and a death without a bell is looked for once a second.
     pub(crate) fn sleep(
         &self,
         peers: &Peers,
-        (word, seen): (Word<'_>, u32),
+        word: Option<(Word<'_>, u32)>,
         behind: Option<PeerId>,
         timeout: Duration,
     ) {
@@ -76,7 +91,7 @@ impl Bedside {
         };
         // Whatever ended the sleep, the caller looks at the word, and judges the holder, anew.
         let _slept = peers.sleep(&Sleep {
-            word: Some((word, seen)),
+            word,
             peer: behind,
             alarm: Some((alarm, kept.ticket)),
             until_gone: true,
