@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use arena_peers::Arena;
 
-use crate::gate_table::{GateOpenError, Named};
 use crate::layout::FENCED;
+use crate::named_words::{GateOpenError, Named};
 use crate::protocol::Cell;
 use crate::word::Bits;
 

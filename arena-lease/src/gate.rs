@@ -6,9 +6,9 @@ use arena_peers::core::{clock, futex};
 use arena_peers::{Arena, JoinError, PeerId, Peers, Sleep, Verdict};
 
 use crate::gate_protocol::{self, Door, Fault, Outcome};
-use crate::gate_table::{GateOpenError, Named};
 use crate::gate_word::{GateWord, Inside, MAX_INSIDE};
 use crate::layout::GATES;
+use crate::named_words::{GateOpenError, Named};
 use crate::word::Bits;
 
 /// A named place that is entered with a fence and left, in front of something that must not be written by a leader

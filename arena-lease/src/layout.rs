@@ -3,7 +3,7 @@
 //! The region `leases` is one [`Head`] and then as many [`Row`]s as its length holds. All zero is a table
 //! without a name in it.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use arena_peers::core::layout::SharedLayout;
 use arena_peers::core::{LockWord, futex, layout};
@@ -86,7 +86,7 @@ pub(crate) const ROW_BYTES: u64 = 256;
 /// What the region's entry says that it holds.
 pub(crate) const KIND: u64 = Head::FINGERPRINT ^ Row::FINGERPRINT.rotate_left(17);
 
-/// The first line of a table of words with names: the regions `gates` and `fenced`.
+/// The first line of a table of words with names: the regions `gates`, `fenced` and `limits`.
 ///
 /// ```text
 /// offset  size  field     written by  read by
@@ -106,10 +106,12 @@ layout!(NamedWords is 128 { lock @ 0, reserved @ 8 });
 /// ```text
 /// offset  size  field     written by                              read by
 ///      0    16  word      gates: see `gate_word.rs`; fenced: who  everybody; of a gate the kernel too, at
-///                         stores, fence above value               offset 0
+///                         stores, fence above value; limits: see  offset 0
+///                         `shape.rs`
 ///     16     8  name_len  a namer, once, last; 0: no name yet     everybody, before the name
 ///     24    96  name      a namer, NUL-padded                     everybody who saw a length
-///    120     8  reserved  nobody                                  nobody
+///    120     4  changes   limits: who took or left a place, + 1   who waits for a place, and the kernel
+///    124     4  waited    limits: who waits, once, to 1           who took or left a place
 /// ```
 #[repr(C, align(128))]
 #[derive(Debug)]
@@ -117,9 +119,12 @@ pub(crate) struct NamedWord {
     pub(crate) word: AtomicU128,
     pub(crate) name_len: AtomicU64,
     pub(crate) name: [AtomicU64; NAME_WORDS],
-    pub(crate) reserved: AtomicU64,
+    pub(crate) changes: AtomicU32,
+    pub(crate) waited: AtomicU32,
 }
-layout!(NamedWord is 128 { word @ 0, name_len @ 16, name @ 24, reserved @ 120 });
+layout!(NamedWord is 128 {
+    word @ 0, name_len @ 16, name @ 24, changes @ 120, waited @ 124,
+});
 
 const NAMED_WORDS: u64 = NamedWords::FINGERPRINT ^ NamedWord::FINGERPRINT.rotate_left(17);
 
@@ -130,6 +135,10 @@ pub(crate) const GATES: (&[u8], u64) =
 /// The region of fenced values, likewise.
 pub(crate) const FENCED: (&[u8], u64) =
     (b"fenced", NAMED_WORDS ^ u64::from_le_bytes(*b"fenced\0\0"));
+
+/// The region of limits, likewise.
+pub(crate) const LIMITS: (&[u8], u64) =
+    (b"limits", NAMED_WORDS ^ u64::from_le_bytes(*b"limits\0\0"));
 
 impl Row {
     /// The half of the word that waiters sleep on: the low half of the high one.
@@ -194,7 +203,10 @@ mod tests {
                 format!("kind {KIND:016x}\n"),
                 layout::table::<NamedWords>("NamedWords"),
                 layout::table::<NamedWord>("NamedWord"),
-                format!("gates {:016x}, fenced {:016x}\n", GATES.1, FENCED.1),
+                format!(
+                    "gates {:016x}, fenced {:016x}, limits {:016x}\n",
+                    GATES.1, FENCED.1, LIMITS.1
+                ),
             ]
             .join("\n")
         );

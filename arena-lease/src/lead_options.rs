@@ -251,6 +251,18 @@ impl LeadOptions {
     }
 }
 
+impl Lead {
+    /// The rules for a place that is only waited at: no work goes on there.
+    pub(crate) fn while_waiting(self) -> Self {
+        Self {
+            min_hold: Duration::ZERO,
+            health_limit: None,
+            on_lost: None,
+            ..self
+        }
+    }
+}
+
 impl Default for Lead {
     fn default() -> Self {
         LeadOptions::new()

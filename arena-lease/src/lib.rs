@@ -96,6 +96,26 @@
 //! What checks them is a [`Gate`] in front of anything that is written in steps, [`Fenced`] for a number in the
 //! arena, and for a database the recipe of `examples/sqlite.rs`.
 //!
+//! # Limits and standbys
+//!
+//! [`ConcurrencyLimit`] lets at most N processes be at something at once; [`WithStandby`] lets M more wait for it;
+//! [`LatestStandby`] lets one work and the newest of the others take over, while older ones bow out. Each place is a
+//! lease: `jobs#1`, `jobs#standby1` and so on. They are what the `IPC::ConcurrencyLimit` family is in Perl:
+//!
+//! | there | here |
+//! |---|---|
+//! | `IPC::ConcurrencyLimit->new(max_procs => N)` | [`ConcurrencyLimit::open`]; all callers must name the same N |
+//! | `path`, `file_prefix`, lock files | an arena, and the limit's name |
+//! | `get_lock` | [`try_acquire`](ConcurrencyLimit::try_acquire), [`acquire_timeout`](ConcurrencyLimit::acquire_timeout) |
+//! | `release_lock`, the object's end | [`Place::release`], dropping the [`Place`]; its process's death, at once |
+//! | `is_locked`, `lock_id` | [`Place`], [`Place::id`] |
+//! | `heartbeat` | [`Place::heartbeat`], which detects a loss |
+//! | `WithStandby`, `standby_max_procs` | [`WithStandby`] |
+//! | `retries => n`, `retries => sub {…}`, `interval` | [`Patience::attempts`], [`Patience::ask`], [`Patience::every`] |
+//! | `WithLatestStandby`, `poll_time`, `timeout` | [`LatestStandby`]; nothing is polled; [`Patience::timeout`] |
+//! | "no lock" | [`Standby`] and [`Succession`] say why: full, timed out, replaced, cancelled |
+//! | 0 is "unlimited" | 0 is refused; leave it out |
+//!
 //! # What it does not do
 //!
 //! It does not stop a holder that lost and does not look: between two looks of its own, a process that is stopped
@@ -122,25 +142,31 @@
 mod cancel;
 mod clock;
 mod error;
+mod family;
 mod fenced;
 mod gate;
 mod gate_protocol;
-mod gate_table;
 mod gate_word;
 mod guard;
 mod keeper;
+mod latest;
 mod layout;
 mod lead;
 mod lead_options;
 mod lease;
 mod leases;
+mod limit;
 mod live;
 mod loss;
 mod name;
+mod named_words;
 mod naming;
 mod outcome;
+mod patience;
 mod protocol;
+mod shape;
 mod snapshot;
+mod standby;
 mod stats;
 mod step;
 mod table;
@@ -159,15 +185,19 @@ pub use clock::{BootClock, Clock};
 pub use error::{LeaseError, TableError};
 pub use fenced::{Fenced, StoreError};
 pub use gate::{Enter, EnterError, Gate, GateGuard, GateState};
-pub use gate_table::GateOpenError;
 pub use guard::{Contest, LeaseGuard};
+pub use latest::{LatestStandby, Succession};
 pub use lead::{LeadError, Led, lead};
 pub use lead_options::{InvalidLead, Lead, LeadOptions};
 pub use lease::Lease;
 pub use leases::{Leases, LeasesOptions};
+pub use limit::{ConcurrencyLimit, LimitError, Place, PlaceState};
 pub use loss::Loss;
 pub use name::MAX_NAME_BYTES;
+pub use named_words::GateOpenError;
 pub use outcome::{Acquire, Hold, Lost, Refused, Renewed, TookOver};
+pub use patience::{Patience, Waited};
+pub use standby::{Standby, WithStandby};
 pub use stats::{Holder, Stats};
 pub use table::MAX_ROWS;
 pub use term::Term;

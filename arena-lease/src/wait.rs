@@ -65,6 +65,11 @@ impl Bedside {
         }
     }
 
+    /// The private word, for others who ring it.
+    pub(crate) fn word(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.kept.borrow_mut().get_or_insert_default().word)
+    }
+
     /// Sleeps until `word` is not what it was seen to be or is woken, the private word is rung, `behind` is proven
     /// dead, the arena is destroyed, or `timeout` is over.
     ///

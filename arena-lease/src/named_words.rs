@@ -1,4 +1,4 @@
-//! Words with names: the rows of the regions `gates` and `fenced`.
+//! Words with names: the rows of the regions `gates`, `fenced` and `limits`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,12 +23,12 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
 const HEAD_BYTES: u64 = 128;
 const ROW_BYTES: u64 = 128;
 
-/// Why a gate, or a fenced value, was not opened.
+/// Why a gate, a fenced value or a limit was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GateOpenError {
     /// The name cannot be one. Choose another.
-    #[error("{name:?} is no name of a gate: 1 to {MAX_NAME_BYTES} bytes without NUL")]
+    #[error("{name:?} is no name: it must have 1 to {MAX_NAME_BYTES} bytes without NUL")]
     Name {
         /// What was asked for, shown as text.
         name: String,
@@ -96,8 +96,12 @@ impl Named {
         self.region.arena()
     }
 
+    pub(crate) fn row(&self) -> &NamedWord {
+        row(&self.region, self.at)
+    }
+
     pub(crate) fn word(&self) -> &AtomicU128 {
-        &row(&self.region, self.at).word
+        &self.row().word
     }
 }
 

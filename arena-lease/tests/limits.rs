@@ -1,0 +1,442 @@
+//! Limits and standbys between real processes: each a copy of this test binary that does what it is told.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::num::{NonZeroU16, NonZeroU32};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use arena_lease::{
+    Arena, ConcurrencyLimit, LatestStandby, Lead, LeadOptions, Leases, LimitError, Patience, Place,
+    Standby, Succession, WithStandby,
+};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
+
+const ROLE: &str = "ARENA_LEASE_LIMIT_ROLE";
+
+/// Nothing here may be found out by the passing of it.
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn rules() -> Lead {
+    LeadOptions::new().ttl(HOUR).build().unwrap()
+}
+
+fn leases(path: &Path) -> Leases {
+    Leases::open(&Arena::open(path).unwrap()).unwrap()
+}
+
+fn number(text: &str) -> NonZeroU16 {
+    text.parse().unwrap()
+}
+
+fn shown(place: Option<&Place>) -> String {
+    place.map_or("none".into(), |place| place.id().to_string())
+}
+
+/// A test only in name: what a copy of this binary does that was started with a role.
+#[test]
+fn a_role_is_played_when_it_is_asked_for() {
+    let Some(path) = std::env::var_os(ROLE) else {
+        return;
+    };
+    let leases = leases(Path::new(&path));
+    let mut place: Option<Place> = None;
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        let limit = |places| ConcurrencyLimit::open(&leases, "jobs", number(places), &rules());
+        let answer = match words[..] {
+            ["try", places] => match limit(places).and_then(|limit| limit.try_acquire()) {
+                Ok(got) => {
+                    place = got;
+                    shown(place.as_ref())
+                }
+                Err(LimitError::Disagreed { found, asked, .. }) => format!("{found}, not {asked}"),
+                Err(error) => format!("{error:?}"),
+            },
+            ["wait", places] => {
+                println!("at waiting");
+                place = limit(places).unwrap().acquire_timeout(HOUR).unwrap();
+                shown(place.as_ref())
+            }
+            ["standby", places, standbys] => {
+                let (places, standbys) = (number(places), number(standbys));
+                let limit = WithStandby::open(&leases, "jobs", places, standbys, &rules());
+                println!("at entering");
+                let how = limit.unwrap().acquire(&Patience::new()).unwrap();
+                match how {
+                    Standby::Held(got) => place.insert(got).id().to_string(),
+                    other => format!("{other:?}"),
+                }
+            }
+            ["serve"] => {
+                // Works until it is asked to make room.
+                let latest = LatestStandby::open(&leases, "jobs", &rules()).unwrap();
+                let wanted = latest.wait_wanted(HOUR).unwrap();
+                let released = place.take().unwrap().release();
+                format!("{} {released:?}", wanted.is_some())
+            }
+            [how @ ("latest" | "replace")] => {
+                let latest = LatestStandby::open(&leases, "jobs", &rules()).unwrap();
+                let latest = latest.replace(how == "replace");
+                println!("at entering");
+                match latest.acquire(&Patience::new()).unwrap() {
+                    Succession::Primary(got) => {
+                        place = Some(got);
+                        "primary".to_owned()
+                    }
+                    Succession::Replaced { .. } => "replaced".to_owned(),
+                    other => format!("{other:?}"),
+                }
+            }
+            ["release"] => format!("{:?}", place.take().unwrap().release()),
+            ["beat"] => format!("{:?}", place.as_ref().unwrap().heartbeat()),
+            _ => panic!("no such command: {line}"),
+        };
+        println!("at {answer}");
+    }
+}
+
+struct Actor {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Actor {
+    fn start(path: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "a_role_is_played_when_it_is_asked_for",
+                "--nocapture",
+            ])
+            .env(ROLE, path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            stdin: child.stdin.take().unwrap(),
+            stdout: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    /// What it says next.
+    fn at(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "it ended");
+            // The test harness writes to the same line.
+            if let Some((_, said)) = line.split_once("at ") {
+                return said.trim().to_owned();
+            }
+        }
+    }
+
+    fn tell(&mut self, command: &str) {
+        writeln!(self.stdin, "{command}").unwrap();
+    }
+
+    fn ask(&mut self, command: &str) -> String {
+        self.tell(command);
+        self.at()
+    }
+
+    /// Kills it and waits until it is a zombie; it stays one.
+    fn kill_unreaped(&self) {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap());
+        kill(pid, Signal::SIGKILL).unwrap();
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        waitid(Id::Pid(pid), flags).unwrap();
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("arena");
+    (directory, path)
+}
+
+/// Returns when somebody has this place of the limit `jobs`.
+fn until_held(path: &Path, suffix: &str) {
+    let lease = leases(path).lease(format!("jobs#{suffix}"), HOUR).unwrap();
+    while lease.holder().is_none() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn so_many_have_a_place_and_no_more() {
+    let (_directory, path) = place();
+    let [mut one, mut two, mut three] = [(); 3].map(|()| Actor::start(&path));
+    assert_eq!(one.ask("try 2"), "1");
+    assert_eq!(two.ask("try 2"), "2");
+    assert_eq!(three.ask("try 2"), "none");
+    assert_eq!(one.ask("beat"), "Ok(())");
+    assert_eq!(one.ask("release"), "Ok(())");
+    assert_eq!(three.ask("try 2"), "1");
+    assert_eq!(one.ask("try 2"), "none");
+    let limit = ConcurrencyLimit::open(&leases(&path), "jobs", number("2"), &rules()).unwrap();
+    assert_eq!(limit.in_use(), 2);
+    let holders = limit.places();
+    let pid = |index: usize| holders[index].holder.as_ref().unwrap().pid;
+    assert_eq!(
+        [pid(0), pid(1)],
+        [three.child.id(), two.child.id()].map(Some)
+    );
+}
+
+#[test]
+fn a_process_that_has_a_place_gets_the_same_again_and_the_last_handle_gives_it_up() {
+    let (_directory, path) = place();
+    let limit = ConcurrencyLimit::open(&leases(&path), "jobs", number("3"), &rules()).unwrap();
+    let first = limit.try_acquire().unwrap().unwrap();
+    let again = limit.clone().try_acquire().unwrap().unwrap();
+    assert_eq!((first.id(), first.fence()), (again.id(), again.fence()));
+    assert_eq!(limit.in_use(), 1);
+    drop(first);
+    assert_eq!(again.heartbeat(), Ok(()));
+    drop(again);
+    assert_eq!(limit.in_use(), 0);
+}
+
+#[test]
+fn a_place_whose_holder_was_killed_is_free_at_once() {
+    let (_directory, path) = place();
+    let mut survivor = Actor::start(&path);
+    assert_eq!(survivor.ask("try 2"), "1");
+    for _ in 0..20 {
+        let mut victim = Actor::start(&path);
+        assert_eq!(victim.ask("try 2"), "2");
+        victim.kill_unreaped();
+        let mut next = Actor::start(&path);
+        assert_eq!(next.ask("try 2"), "2");
+        assert_eq!(next.ask("release"), "Ok(())");
+    }
+}
+
+#[test]
+fn a_waiter_is_woken_by_a_release_and_by_the_death_of_any_holder() {
+    let (_directory, path) = place();
+    for (index, by_death) in [(0, true), (1, true), (0, false), (1, false)] {
+        let mut holders = [(); 2].map(|()| Actor::start(&path));
+        let [first, second] = &mut holders;
+        assert_eq!(first.ask("try 2"), "1");
+        assert_eq!(second.ask("try 2"), "2");
+        let mut waiter = Actor::start(&path);
+        assert_eq!(waiter.ask("wait 2"), "waiting");
+        match by_death {
+            true => holders[index].kill_unreaped(),
+            false => assert_eq!(holders[index].ask("release"), "Ok(())"),
+        }
+        assert_eq!(waiter.at(), (index + 1).to_string());
+    }
+}
+
+#[test]
+fn who_disagrees_is_refused_while_anybody_has_a_place_and_changes_the_limit_after() {
+    let (_directory, path) = place();
+    let [mut one, mut other] = [(); 2].map(|()| Actor::start(&path));
+    assert_eq!(one.ask("try 2"), "1");
+    assert_eq!(other.ask("try 3"), "2 at once, not 3 at once");
+    assert_eq!(one.ask("release"), "Ok(())");
+    assert_eq!(other.ask("try 3"), "1");
+    assert_eq!(one.ask("try 2"), "3 at once, not 2 at once");
+    assert_eq!(one.ask("try 3"), "2");
+}
+
+#[test]
+#[expect(unsafe_code, reason = "there is no safe fork")]
+fn a_child_of_fork_has_no_place_and_takes_none_from_its_parent() {
+    let (_directory, path) = place();
+    let limit = ConcurrencyLimit::open(&leases(&path), "jobs", number("2"), &rules()).unwrap();
+    let place = limit.try_acquire().unwrap().unwrap();
+    // SAFETY: the child uses what is made for it, and never returns to the harness.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Child => {
+            let lost = place.heartbeat().is_err();
+            drop(place);
+            let other = limit.try_acquire().unwrap().map(|place| place.id());
+            let code = i32::from(!(lost && other == Some(2)));
+            // SAFETY: ends this process without running what is the parent's.
+            unsafe { nix::libc::_exit(code) }
+        }
+        ForkResult::Parent { child } => {
+            let ended = waitpid(child, None).unwrap();
+            assert_eq!(ended, nix::sys::wait::WaitStatus::Exited(child, 0));
+        }
+    }
+    assert_eq!(place.heartbeat(), Ok(()));
+    assert_eq!(limit.in_use(), 1);
+}
+
+#[test]
+fn so_many_wait_and_no_more_and_a_waiter_comes_next() {
+    let (_directory, path) = place();
+    let [mut one, mut two, mut three] = [(); 3].map(|()| Actor::start(&path));
+    for actor in [&mut one, &mut two] {
+        assert_eq!(actor.ask("standby 1 1"), "entering");
+    }
+    assert_eq!(one.at(), "1");
+    until_held(&path, "standby1");
+    assert_eq!(three.ask("standby 1 1"), "entering");
+    assert_eq!(three.at(), "Full");
+    assert_eq!(one.ask("release"), "Ok(())");
+    assert_eq!(two.at(), "1");
+    // The place where it waited is free again.
+    assert_eq!(three.ask("standby 1 1"), "entering");
+    until_held(&path, "standby1");
+    two.kill_unreaped();
+    assert_eq!(three.at(), "1");
+}
+
+#[test]
+fn patience_makes_exactly_so_many_attempts_and_asks_after_each() {
+    let (_directory, path) = place();
+    let mut holder = Actor::start(&path);
+    assert_eq!(holder.ask("standby 1 2"), "entering");
+    assert_eq!(holder.at(), "1");
+    let leases = leases(&path);
+    let two = number("2");
+    let limit = WithStandby::open(&leases, "jobs", NonZeroU16::MIN, two, &rules()).unwrap();
+    for most in [1, 2, 5] {
+        let asked = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&asked);
+        let patience = Patience::new()
+            .attempts(NonZeroU32::new(most).unwrap())
+            .every(Duration::from_millis(5))
+            .ask(move |waited| {
+                assert_eq!(waited.attempts, waited.attempts_here);
+                counter.store(waited.attempts, Ordering::SeqCst);
+                true
+            });
+        assert!(matches!(
+            limit.acquire(&patience).unwrap(),
+            Standby::TimedOut
+        ));
+        assert_eq!(asked.load(Ordering::SeqCst), most - 1);
+    }
+    let refuses = Patience::new()
+        .ask(|waited| waited.attempts < 3)
+        .every(Duration::from_millis(1));
+    assert!(matches!(
+        limit.acquire(&refuses).unwrap(),
+        Standby::TimedOut
+    ));
+    for zero in [
+        Patience::new().timeout(Duration::ZERO),
+        Patience::new().every(Duration::ZERO),
+    ] {
+        assert!(matches!(
+            limit.acquire(&zero),
+            Err(LimitError::Option { .. })
+        ));
+    }
+    assert_eq!(
+        limit.limit().places()[1].holder,
+        None,
+        "nothing is left of a wait"
+    );
+}
+
+#[test]
+fn of_workers_that_come_one_after_the_other_the_newest_waits_and_leads_next() {
+    let (_directory, path) = place();
+    let mut master = Actor::start(&path);
+    assert_eq!(master.ask("latest"), "entering");
+    assert_eq!(master.at(), "primary");
+    let mut waiting: Option<Actor> = None;
+    for _ in 0..5 {
+        let mut newer = Actor::start(&path);
+        assert_eq!(newer.ask("latest"), "entering");
+        if let Some(mut older) = waiting.replace(newer) {
+            assert_eq!(older.at(), "replaced");
+        } else {
+            until_held(&path, "standby1");
+        }
+    }
+    // A master that asks again leads on.
+    assert_eq!(master.ask("latest"), "entering");
+    assert_eq!(master.at(), "primary");
+    let mut newest = waiting.unwrap();
+    master.kill_unreaped();
+    assert_eq!(newest.at(), "primary");
+    let mut last = Actor::start(&path);
+    assert_eq!(last.ask("latest"), "entering");
+    until_held(&path, "standby1");
+    assert_eq!(newest.ask("release"), "Ok(())");
+    assert_eq!(last.at(), "primary");
+}
+
+#[test]
+fn of_workers_that_come_all_at_once_one_waits_and_leads_next() {
+    for _ in 0..5 {
+        let (_directory, path) = place();
+        let mut master = Actor::start(&path);
+        assert_eq!(master.ask("latest"), "entering");
+        assert_eq!(master.at(), "primary");
+        let mut workers: Vec<Actor> = (0..8).map(|_| Actor::start(&path)).collect();
+        workers.iter_mut().for_each(|worker| worker.tell("latest"));
+        for worker in &mut workers {
+            assert_eq!(worker.at(), "entering");
+        }
+        let pids: Vec<u32> = workers.iter().map(|worker| worker.child.id()).collect();
+        // All but one end by themselves.
+        let (said, heard) = std::sync::mpsc::channel();
+        let readers: Vec<_> = workers
+            .into_iter()
+            .map(|mut worker| {
+                let said = said.clone();
+                std::thread::spawn(move || {
+                    let answer = worker.at();
+                    said.send((worker.child.id(), answer)).unwrap();
+                    worker
+                })
+            })
+            .collect();
+        let mut ended = Vec::new();
+        for _ in 0..7 {
+            let (pid, answer) = heard.recv().unwrap();
+            assert!(["replaced", "EntryTaken"].contains(&&*answer), "{answer}");
+            ended.push(pid);
+        }
+        let waits = pids.iter().find(|pid| !ended.contains(pid)).unwrap();
+        let first = leases(&path).lease("jobs#standby1", HOUR).unwrap();
+        while first.holder().and_then(|holder| holder.pid) != Some(*waits) {
+            std::thread::yield_now();
+        }
+        assert_eq!(master.ask("release"), "Ok(())");
+        assert_eq!(heard.recv().unwrap(), (*waits, "primary".to_owned()));
+        readers
+            .into_iter()
+            .for_each(|reader| drop(reader.join().unwrap()));
+    }
+}
+
+#[test]
+fn the_one_that_works_is_asked_to_make_room_and_gives_it_to_who_asked() {
+    let (_directory, path) = place();
+    let [mut old, mut new] = [(); 2].map(|()| Actor::start(&path));
+    assert_eq!(old.ask("latest"), "entering");
+    assert_eq!(old.at(), "primary");
+    old.tell("serve");
+    assert_eq!(new.ask("replace"), "entering");
+    assert_eq!(old.at(), "true Ok(())");
+    assert_eq!(new.at(), "primary");
+    let latest = LatestStandby::open(&leases(&path), "jobs", &rules()).unwrap();
+    assert_eq!(latest.wanted_by(), None, "the wish is fulfilled");
+}
