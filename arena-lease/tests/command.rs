@@ -3,85 +3,17 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use arena_lease::{Arena, Leases};
-use nix::sys::signal::{SigHandler, Signal, kill, signal};
-use nix::unistd::Pid;
+use nix::sys::signal::{Signal, kill};
 
-const BIN: &str = env!("CARGO_BIN_EXE_arena-lease");
-
-struct Place {
-    directory: tempfile::TempDir,
-}
-
-impl Place {
-    fn new() -> Self {
-        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        Self { directory }
-    }
-
-    fn arena(&self) -> PathBuf {
-        self.directory.path().join("arena")
-    }
-
-    /// The command, with the signals as they are in a shell: whoever runs the tests may ignore some, as
-    /// a shell does for what it puts into the background, and a shell script cannot trap those.
-    #[expect(
-        unsafe_code,
-        reason = "there is no safe way to run something in the child"
-    )]
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(BIN);
-        command.args(args).env("ARENA_NAME", self.arena());
-        let as_in_a_shell = || {
-            for forwarded in [
-                Signal::SIGINT,
-                Signal::SIGTERM,
-                Signal::SIGHUP,
-                Signal::SIGQUIT,
-            ] {
-                // SAFETY: no handler is installed, only the default.
-                unsafe { signal(forwarded, SigHandler::SigDfl) }?;
-            }
-            Ok(())
-        };
-        // SAFETY: signal(2) may be called in a child of fork.
-        unsafe { command.pre_exec(as_in_a_shell) };
-        command
-    }
-
-    fn output(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
-    }
-
-    fn code(&self, args: &[&str]) -> i32 {
-        let output = self.output(args);
-        output.status.code().unwrap_or_else(|| panic!("{output:?}"))
-    }
-
-    /// `run x …` whose CMD says that it runs; returns after that.
-    fn running(&self, options: &[&str], script: &str) -> (Child, BufReader<ChildStdout>) {
-        let script = format!("echo running; {script}");
-        let mut command = self.command(&["run", "x"]);
-        command.args(options).args(["--", "sh", "-c", &script]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        assert_eq!(line, "running\n");
-        (child, lines)
-    }
-}
-
-fn pid(child: &Child) -> Pid {
-    Pid::from_raw(child.id().try_into().unwrap())
-}
+mod shell;
+use shell::{Place, as_in_a_shell, pid};
 
 #[test]
 fn nobody_runs_before_the_minimum_hold_is_over() {
@@ -100,7 +32,7 @@ fn cmd_has_the_signal_mask_that_the_wrapper_was_given() {
     let place = Place::new();
     let blocked = |command: &mut Command| command.output().unwrap().stdout;
     let args = ["SigBlk", "/proc/self/status"];
-    let direct = blocked(Command::new("grep").args(args));
+    let direct = blocked(as_in_a_shell("grep").args(args));
     let [what, place_of] = args;
     let wrapped = blocked(&mut place.command(&["run", "x", "-n", "--", "grep", what, place_of]));
     assert_eq!(wrapped, direct);

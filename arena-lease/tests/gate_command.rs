@@ -3,72 +3,24 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader};
+use std::io::BufReader;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use arena_lease::{Acquire, Arena, Gate, Leases};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::Pid;
 
-struct Place {
-    directory: tempfile::TempDir,
-}
+mod shell;
+use shell::{BIN, Place, pid, started};
 
-impl Place {
-    fn new() -> Self {
-        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        Self { directory }
-    }
-
-    fn arena(&self) -> PathBuf {
-        self.directory.path().join("arena")
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_arena-lease"));
-        command
-            .args(args)
-            .env("ARENA_NAME", self.arena())
-            .env_remove("ARENA_FENCE");
-        command
-    }
-
-    fn output(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
-    }
-
-    fn code(&self, args: &[&str]) -> i32 {
-        let output = self.output(args);
-        output.status.code().unwrap_or_else(|| panic!("{output:?}"))
-    }
-
-    fn stdout(&self, args: &[&str]) -> String {
-        String::from_utf8(self.output(args).stdout).unwrap()
-    }
-
-    /// `gate x --fence N` whose CMD says that it runs, and ends when its input does; returns after that.
-    fn inside(&self, fence: &str) -> (Child, BufReader<ChildStdout>) {
-        let mut child = self
-            .command(&["gate", "x", "--fence", fence, "--"])
-            .args(["sh", "-c", "echo running; read line"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        assert_eq!(line, "running\n");
-        (child, lines)
-    }
-}
-
-fn pid(child: &Child) -> Pid {
-    Pid::from_raw(child.id().try_into().unwrap())
+/// `gate x --fence N` whose CMD says that it runs, and ends when its input does; returns after that.
+fn inside(place: &Place, fence: &str) -> (Child, BufReader<ChildStdout>) {
+    let mut command = place.command(&["gate", "x", "--fence", fence, "--"]);
+    command.args(["sh", "-c", "echo running; read line"]);
+    command.stdin(Stdio::piped());
+    started(command)
 }
 
 #[test]
@@ -118,7 +70,7 @@ fn a_wrong_command_line_says_64_and_shows_no_fence() {
 #[test]
 fn the_gate_stays_entered_until_cmd_ends_and_says_who_is_inside() {
     let place = Place::new();
-    let (mut older, _lines) = place.inside("7");
+    let (mut older, _lines) = inside(&place, "7");
     let newer = ["gate", "x", "--fence", "8", "-w", "0.2", "--", "true"];
     let started = Instant::now();
     let output = place.output(&newer);
@@ -143,7 +95,7 @@ fn the_gate_stays_entered_until_cmd_ends_and_says_who_is_inside() {
 #[test]
 fn a_wrapper_that_is_stopped_inside_is_waited_for_and_one_that_is_killed_is_followed_at_once() {
     let place = Place::new();
-    let (mut older, _lines) = place.inside("7");
+    let (mut older, _lines) = inside(&place, "7");
     kill(pid(&older), Signal::SIGSTOP).unwrap();
     waitid(
         Id::Pid(pid(&older)),
@@ -163,8 +115,7 @@ fn a_wrapper_that_is_stopped_inside_is_waited_for_and_one_that_is_killed_is_foll
 #[test]
 fn run_hands_its_fence_to_a_gate_in_its_cmd() {
     let place = Place::new();
-    let gate = env!("CARGO_BIN_EXE_arena-lease");
-    let script = format!("{gate} gate x -- sh -c 'echo \"$ARENA_GATE $ARENA_FENCE\"; exit 3'");
+    let script = format!("{BIN} gate x -- sh -c 'echo \"$ARENA_GATE $ARENA_FENCE\"; exit 3'");
     let output = place.output(&["run", "leader", "-n", "--", "sh", "-c", &script]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let arena = Arena::open(place.arena()).unwrap();
