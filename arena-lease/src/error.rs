@@ -1,4 +1,4 @@
-//! What can go wrong: one enum for opening the table, one for the verbs.
+//! What can go wrong: one enum for opening the table, one for the verbs, one for who only looks.
 
 use std::io;
 
@@ -88,4 +88,73 @@ pub enum LeaseError {
     /// Others changed the lease, or the name of its row, under each of a bounded number of attempts. Try again.
     #[error("the lease was changed by others again and again")]
     Contended,
+}
+
+/// Why the leases of an arena that is only read cannot be told.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ViewError {
+    /// Entries of the arena's table of regions are damaged, and one of them may be the leases'. Destroy the arena.
+    #[error("{refused} entries of the arena's table of regions are damaged, expected none")]
+    Regions {
+        /// How many.
+        refused: u64,
+    },
+    /// The table is another version's. Look with that.
+    #[error("the lease table is of kind {found:#018x}, expected {expected:#018x}")]
+    Kind {
+        /// The kind of the region.
+        found: u64,
+        /// This version's.
+        expected: u64,
+    },
+    /// The region is too short for a table: the arena is damaged. Destroy it.
+    #[error("the lease table has {found} bytes, expected at least {expected}")]
+    Length {
+        /// The length of the region.
+        found: u64,
+        /// The length of a table with one row.
+        expected: u64,
+    },
+    /// The table's count of named rows is impossible: the arena is damaged. Destroy it.
+    #[error("the lease table says that {found} rows have names, expected at most {rows}")]
+    Named {
+        /// The count.
+        found: u64,
+        /// How many rows there are.
+        rows: u32,
+    },
+    /// The name cannot be a lease's. Choose another.
+    #[error("{name:?} is no lease name: 1 to {MAX_NAME_BYTES} bytes without NUL")]
+    Name {
+        /// What was asked for, shown as text.
+        name: String,
+    },
+    /// A row's name is damaged: which lease it was cannot be told. Destroy the arena.
+    #[error(
+        "row {row} of the lease table is damaged: found a name of {found} bytes, expected one of 1 to \
+        {MAX_NAME_BYTES}, NUL-padded"
+    )]
+    Row {
+        /// Which row.
+        row: u32,
+        /// The length that it says.
+        found: u64,
+    },
+    /// A row's word is none that this library writes: the arena is damaged. Destroy it.
+    #[error(
+        "row {row} of the lease table is damaged: found the word {found:#034x}, expected a fence and an owner"
+    )]
+    Word {
+        /// Which row.
+        row: u32,
+        /// The word.
+        found: u128,
+    },
+    /// A row changed hands during each of a bounded number of looks. Look again.
+    #[error("row {row} of the lease table changes hands too fast to be read")]
+    Moving {
+        /// Which row.
+        row: u32,
+    },
 }

@@ -297,11 +297,11 @@ impl Lease {
         }
     }
 
-    /// Who holds: `None` when the lease is free, lapsed, or held by a process that is proven dead. Up to nine
-    /// system calls.
+    /// Who holds: `None` when the lease is free, lapsed, or held by a process that is proven dead; also when its row
+    /// is damaged, which [`stats`](Self::stats) tells. Up to nine system calls.
     #[must_use]
     pub fn holder(&self) -> Option<Holder> {
-        self.stats().holder
+        self.stats().ok()?.holder
     }
 
     /// The newest fence of this name, whoever it was issued to: an older one is over. While nobody has acquired
@@ -320,17 +320,18 @@ impl Lease {
     }
 
     /// What is known of the lease. Up to nine system calls while somebody holds.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Corrupt`], [`LeaseError::Contended`].
+    pub fn stats(&self) -> Result<Stats, LeaseError> {
         let snapshot = self.on_row(|row| {
-            let snapshot = Snapshot::of(row.row).filter(|found| found.name == self.name);
-            snapshot.ok_or(Fault::Renamed)
-        });
-        let stats = snapshot
-            .ok()
-            .flatten()
-            .and_then(|row| self.inner().stats(row));
-        stats.unwrap_or_else(|| Stats {
+            let seen = Snapshot::of(row.row).filter(|found| found.name == self.name);
+            let seen = seen.ok_or(Fault::Renamed)?;
+            self.inner().stats(seen).ok_or(Fault::Corrupt(seen.word))
+        })?;
+        // No row has the name: it went to another while this one was free.
+        Ok(snapshot.unwrap_or_else(|| Stats {
             name: self.name.to_vec(),
             held: false,
             holder: None,
@@ -338,7 +339,7 @@ impl Lease {
             acquires: 0,
             steals: 0,
             lapses_in: None,
-        })
+        }))
     }
 
     /// The name.

@@ -182,7 +182,7 @@ pub use arena_peers::core::MAX_FENCE;
 pub use arena_peers::{Arena, ArenaOptions, ArenaView, JoinError, OpenError, PeerId, Verdict};
 pub use cancel::Cancel;
 pub use clock::{BootClock, Clock};
-pub use error::{LeaseError, TableError};
+pub use error::{LeaseError, TableError, ViewError};
 pub use fenced::{Fenced, StoreError};
 pub use gate::{Enter, EnterError, Gate, GateGuard, GateState};
 pub use guard::{Contest, LeaseGuard};

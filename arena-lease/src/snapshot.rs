@@ -8,7 +8,7 @@ use arena_peers::core::RegionView;
 use crate::layout::{HEAD_BYTES, NAME_WORDS, ROW_BYTES, Row, at};
 use crate::name::Name;
 use crate::protocol::{Cell, Mark};
-use crate::word::Bits as _;
+use crate::word::{Bits, Owner, Word};
 
 const SINCE_FENCE_BITS: u32 = 24;
 const SINCE_MS_BITS: u32 = 40;
@@ -24,6 +24,20 @@ pub(crate) struct Snapshot {
     pub(crate) acquires: u64,
     pub(crate) steals: u64,
     since: u64,
+}
+
+/// What a viewer finds in a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seen {
+    Row(Snapshot),
+    /// It has no name, or is being given one.
+    Nameless,
+    /// Its name cannot be one.
+    Damaged {
+        name_len: u64,
+    },
+    /// It changed hands during each look.
+    Moving,
 }
 
 impl Snapshot {
@@ -55,7 +69,8 @@ impl Snapshot {
         // Relaxed: ordered by the fence.
         let after = word.load(Ordering::Relaxed);
         let handed = |bits: C::Bits| bits.widen() >> C::Bits::LOW_BITS;
-        (handed(before) == handed(after)).then_some(Self {
+        let same = handed(before) == handed(after) && !is_retired(before);
+        same.then_some(Self {
             word: before.widen(),
             name,
             acquires,
@@ -65,11 +80,13 @@ impl Snapshot {
     }
 
     /// As [`of`](Self::of), from memory that may only be read.
-    pub(crate) fn in_view(region: &RegionView, index: u32) -> Option<Self> {
-        (0..TRIES).find_map(|_| Self::try_in_view(region, index).ok()?)
+    pub(crate) fn in_view(region: &RegionView, index: u32) -> Seen {
+        let looks = (0..TRIES).map(|_| Self::try_in_view(region, index));
+        let seen = looks.flatten().find(|seen| !matches!(seen, Seen::Moving));
+        seen.unwrap_or(Seen::Moving)
     }
 
-    fn try_in_view(region: &RegionView, index: u32) -> Result<Option<Self>, OutOfBounds> {
+    fn try_in_view(region: &RegionView, index: u32) -> Result<Seen, OutOfBounds> {
         let base = HEAD_BYTES + u64::from(index) * ROW_BYTES;
         // Each of these loads is an acquire, so they happen in this order.
         let before = region.wide(base + at::WORD)?;
@@ -77,19 +94,25 @@ impl Snapshot {
         for (offset, word) in (base + at::NAME..).step_by(8).zip(&mut words) {
             *word = region.word(offset)?;
         }
-        let name = Name::from_words(region.word(base + at::NAME_LEN)?, words);
+        let name_len = region.word(base + at::NAME_LEN)?;
         let acquires = region.word(base + at::ACQUIRES)?;
         let steals = region.word(base + at::STEALS)?;
         let since = region.word(base + at::SINCE)?;
         let after = region.wide(base + at::WORD)?;
-        let same = before >> 64 == after >> 64;
-        Ok(name.filter(|_| same).map(|name| Self {
-            word: before,
-            name,
-            acquires,
-            steals,
-            since,
-        }))
+        if before >> 64 != after >> 64 {
+            return Ok(Seen::Moving);
+        }
+        Ok(match Name::from_words(name_len, words) {
+            _ if is_retired(before) || name_len == 0 => Seen::Nameless,
+            None => Seen::Damaged { name_len },
+            Some(name) => Seen::Row(Self {
+                word: before,
+                name,
+                acquires,
+                steals,
+                since,
+            }),
+        })
     }
 
     /// When `fence` was acquired, if that was noted.
@@ -97,6 +120,11 @@ impl Snapshot {
         let noted = pack_since(fence, self.since & ((1 << SINCE_MS_BITS) - 1));
         (self.since == noted).then_some(self.since & ((1 << SINCE_MS_BITS) - 1))
     }
+}
+
+/// Whether the row is being given its name, which may be torn until then.
+fn is_retired<B: Bits>(bits: B) -> bool {
+    Word::decode(bits).is_some_and(|word| word.owner == Owner::Retired)
 }
 
 /// The low bits of a fence, and the moment at which it was acquired.

@@ -58,8 +58,7 @@ pub(crate) fn stats_of(
     attachment: impl FnOnce(u16) -> Option<Attachment>,
     verdict: impl FnOnce(PeerId) -> Verdict,
 ) -> Option<Stats> {
-    // While a row is given its name, that may be torn.
-    let word = Word::decode(row.word).filter(|word| word.owner != Owner::Retired)?;
+    let word = Word::decode(row.word)?;
     let holder = holder_of(row, word, now_ns, attachment, verdict);
     Some(Stats {
         name: row.name.to_vec(),

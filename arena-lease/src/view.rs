@@ -4,9 +4,10 @@ use arena_peers::core::RegionView;
 use arena_peers::{ArenaView, verdict_in};
 
 use crate::clock::{BootClock, Clock as _};
-use crate::layout::{KIND, at};
+use crate::error::ViewError;
+use crate::layout::{HEAD_BYTES, KIND, ROW_BYTES, at};
 use crate::name::Name;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Seen, Snapshot};
 use crate::stats::{Stats, stats_of};
 use crate::table::{REGION, rows_in};
 
@@ -18,27 +19,64 @@ pub struct LeasesView {
 }
 
 impl LeasesView {
-    /// The table of `view`; `None` when there is none, or one of another version.
-    #[must_use]
-    pub fn open(view: &ArenaView) -> Option<Self> {
-        let region = view.find(REGION)?;
-        let rows = rows_in(region.info().len_bytes)?;
-        (region.info().kind == KIND).then_some(Self { region, rows })
+    /// The table of `view`; `None` when nobody has made one yet, so that every lease is free.
+    ///
+    /// # Errors
+    ///
+    /// [`ViewError::Regions`], [`ViewError::Kind`], [`ViewError::Length`].
+    pub fn open(view: &ArenaView) -> Result<Option<Self>, ViewError> {
+        let Some(region) = view.find(REGION) else {
+            return match view.refused() {
+                0 => Ok(None),
+                refused => Err(ViewError::Regions { refused }),
+            };
+        };
+        let (found, len_bytes) = (region.info().kind, region.info().len_bytes);
+        if found != KIND {
+            return Err(ViewError::Kind {
+                found,
+                expected: KIND,
+            });
+        }
+        let rows = rows_in(len_bytes).ok_or(ViewError::Length {
+            found: len_bytes,
+            expected: HEAD_BYTES + ROW_BYTES,
+        })?;
+        Ok(Some(Self { region, rows }))
     }
 
-    /// The lease of this name; `None` when no row has it, or its row is damaged.
-    #[must_use]
-    pub fn stats(&self, name: impl AsRef<[u8]>) -> Option<Stats> {
-        let name = Name::new(name.as_ref())?;
-        self.stats_of(self.snapshots().find(|row| row.name == name)?)
+    /// The lease of this name; `None` when no row has it, so that it is free.
+    ///
+    /// # Errors
+    ///
+    /// [`ViewError::Name`], [`ViewError::Named`], [`ViewError::Word`]; [`ViewError::Row`] when no row has the name,
+    /// and one that is damaged may have had it.
+    pub fn stats(&self, name: impl AsRef<[u8]>) -> Result<Option<Stats>, ViewError> {
+        let name = Name::new(name.as_ref()).ok_or_else(|| ViewError::Name {
+            name: String::from_utf8_lossy(name.as_ref()).into_owned(),
+        })?;
+        let mut unreadable = None;
+        for row in 0..self.named()? {
+            match self.snapshot(row) {
+                Ok(Some(seen)) if seen.name == name => return self.stats_of(row, seen).map(Some),
+                Ok(_) => {}
+                Err(error) => unreadable = unreadable.or(Some(error)),
+            }
+        }
+        unreadable.map_or(Ok(None), Err)
     }
 
-    /// The leases that have a row.
-    #[must_use]
-    pub fn list(&self) -> Vec<Stats> {
-        self.snapshots()
-            .filter_map(|row| self.stats_of(row))
-            .collect()
+    /// The leases that have a row; instead of one whose row is damaged, what is wrong with it.
+    ///
+    /// # Errors
+    ///
+    /// [`ViewError::Named`].
+    pub fn list(&self) -> Result<Vec<Result<Stats, ViewError>>, ViewError> {
+        let seen = |row| {
+            let seen = self.snapshot(row).transpose()?;
+            Some(seen.and_then(|seen| self.stats_of(row, seen)))
+        };
+        Ok((0..self.named()?).filter_map(seen).collect())
     }
 
     /// How many leases there can be at once.
@@ -47,17 +85,36 @@ impl LeasesView {
         self.rows
     }
 
-    fn snapshots(&self) -> impl Iterator<Item = Snapshot> {
-        let named = self.region.word(at::NAMED).unwrap_or(0);
-        let named = u32::try_from(named).unwrap_or(u32::MAX).min(self.rows);
-        (0..named).filter_map(|index| Snapshot::in_view(&self.region, index))
+    /// How many rows ever had a name.
+    fn named(&self) -> Result<u32, ViewError> {
+        let found = self.region.word(at::NAMED).unwrap_or(0);
+        let named = u32::try_from(found).ok().filter(|&rows| rows <= self.rows);
+        named.ok_or(ViewError::Named {
+            found,
+            rows: self.rows,
+        })
     }
 
-    fn stats_of(&self, row: Snapshot) -> Option<Stats> {
+    /// `None`: a row without a name.
+    fn snapshot(&self, row: u32) -> Result<Option<Snapshot>, ViewError> {
+        match Snapshot::in_view(&self.region, row) {
+            Seen::Row(seen) => Ok(Some(seen)),
+            Seen::Nameless => Ok(None),
+            Seen::Damaged { name_len } => Err(ViewError::Row {
+                row,
+                found: name_len,
+            }),
+            Seen::Moving => Err(ViewError::Moving { row }),
+        }
+    }
+
+    fn stats_of(&self, row: u32, seen: Snapshot) -> Result<Stats, ViewError> {
         let view = self.region.view();
         let attachment = |slot| view.attachment(slot);
-        stats_of(row, BootClock.now_ns(), attachment, |peer| {
-            verdict_in(view, peer)
+        let verdict = |peer| verdict_in(view, peer);
+        stats_of(seen, BootClock.now_ns(), attachment, verdict).ok_or(ViewError::Word {
+            row,
+            found: seen.word,
         })
     }
 }

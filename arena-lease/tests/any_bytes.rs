@@ -70,7 +70,7 @@ proptest! {
         let started = Instant::now();
         use_everything(&arena);
         let view = ArenaOptions::new().view(&path).unwrap();
-        if let Some(view) = LeasesView::open(&view) {
+        if let Some(view) = LeasesView::open(&view).unwrap() {
             let _ = (view.list(), view.stats("one"));
         }
         prop_assert!(started.elapsed() < Duration::from_secs(20), "as good as a hang");

@@ -70,7 +70,7 @@ fn a_free_lease_is_acquired_renewed_and_released() {
     assert!(
         matches!(lease.renew().unwrap(), Renewed::Held { until_ms, .. } if until_ms >= hold.until_ms)
     );
-    let stats = lease.stats();
+    let stats = lease.stats().unwrap();
     assert_eq!((stats.held, stats.acquires, stats.steals), (true, 1, 0));
 
     assert!(lease.release().unwrap());
@@ -78,7 +78,7 @@ fn a_free_lease_is_acquired_renewed_and_released() {
     assert!(!lease.release().unwrap());
     assert_eq!(lease.renew().unwrap(), Renewed::Lost(Lost::Released));
     assert_eq!(lease.holder(), None);
-    assert_eq!(lease.stats().lapses_in, None);
+    assert_eq!(lease.stats().unwrap().lapses_in, None);
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_full_table_says_so_and_a_free_row_goes_to_another_name() {
     let three = leases.lease("three", TTL).unwrap();
     let third = three.acquire().unwrap().held().unwrap();
     assert_eq!(third.took_over, None);
-    assert_eq!(three.stats().acquires, 1);
+    assert_eq!(three.stats().unwrap().acquires, 1);
     assert!(two.mine_at(second.fence));
 
     // The old name has no row now, and its handle finds none.
@@ -291,7 +291,7 @@ fn a_full_table_says_so_and_a_free_row_goes_to_another_name() {
     assert_eq!(one.renew().unwrap(), Renewed::Lost(Lost::Released));
     assert!(!one.release().unwrap());
     assert_eq!((one.holder(), one.fence()), (None, 0));
-    assert_eq!(one.stats().name, b"one");
+    assert_eq!(one.stats().unwrap().name, b"one");
     assert!(matches!(one.acquire(), Err(LeaseError::TableFull { .. })));
 
     // It gets one again, and its fences go on above all that the row had.
@@ -372,15 +372,21 @@ fn a_view_sees_what_a_member_sees_and_joins_nothing() {
     let _ = lease.acquire().unwrap();
     let rows = arena.attachments().len();
     let view = ArenaOptions::new().view(&path).unwrap();
-    let seen = LeasesView::open(&view).unwrap();
-    assert_eq!((seen.list().len(), seen.rows()), (1, leases.rows()));
-    let (theirs, ours) = (seen.stats("nightly").unwrap(), lease.stats());
+    let seen = LeasesView::open(&view).unwrap().unwrap();
+    assert_eq!(
+        (seen.list().unwrap().len(), seen.rows()),
+        (1, leases.rows())
+    );
+    let (theirs, ours) = (
+        seen.stats("nightly").unwrap().unwrap(),
+        lease.stats().unwrap(),
+    );
     let without_clock = |mut stats: arena_lease::Stats| {
         stats.lapses_in = None;
         stats.holder.as_mut().unwrap().lapses_in = Duration::ZERO;
         stats
     };
     assert_eq!(without_clock(theirs), without_clock(ours));
-    assert_eq!(seen.stats("other"), None);
+    assert_eq!(seen.stats("other").unwrap(), None);
     assert_eq!(arena.attachments().len(), rows);
 }

@@ -4,7 +4,8 @@
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
@@ -101,4 +102,17 @@ pub(crate) fn as_in_a_shell(program: &str) -> Command {
 
 pub(crate) fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id().try_into().unwrap())
+}
+
+/// How it ended; panics if it has not after half a minute.
+pub(crate) fn ended(child: &mut Child) -> ExitStatus {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(30) {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    panic!("it hangs");
 }

@@ -125,7 +125,7 @@ fn lead(arena: &Arena) -> Vec<bool> {
         told.push(lease.renew().is_ok());
         told.push(lease.mine());
         told.push(lease.holder().is_some());
-        told.push(lease.stats().held);
+        told.push(lease.stats().is_ok_and(|stats| stats.held));
         told.push(lease.fence() > 0);
         told.push(lease.release().is_ok());
     }

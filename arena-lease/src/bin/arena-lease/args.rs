@@ -108,7 +108,9 @@ pub(crate) struct Run {
 const STATUS_HELP: &str = "\
 Looks, and changes nothing: the arena is opened for reading, and no slot in it is taken.
 
-With --json, one object on one line (null: unknown; a name that is not UTF-8 is in lease_base64, name_base64):
+In text, control characters, backslashes and bytes that are no UTF-8 are escaped (\\n, \\u{1b}, \\\\, \\xff).
+With --json, one object on one line (null: unknown). A name that is not UTF-8 is in arena_base64, lease_base64 or
+name_base64 instead:
   arena, lease       the names
   held               whether a process holds it: not lapsed, not dead
   fence              the newest that was issued; null when there is no such lease
@@ -117,7 +119,8 @@ With --json, one object on one line (null: unknown; a name that is not UTF-8 is 
   holder             null, or: pid (in its own PID namespace), name, slot, epoch, verdict (alive, unknown),
                      since (when it acquired, in seconds since 1970)
 
-Exit codes: 0 whether it is held or free; 64 usage; 125 there is no such arena, or it cannot be read.
+Exit codes: 0 whether it is held or free; 64 usage; 125 there is no such arena, it cannot be read, it or the lease is
+damaged, or stdout takes no more (a closed pipe is no error).
 ";
 
 /// Show who holds the lease NAME
@@ -141,7 +144,8 @@ Looks, and changes nothing: the arena is opened for reading, and no slot in it i
 
 With --json, one object a line, with the fields that `arena-lease status --help` describes.
 
-Exit codes: 0 however many there are; 64 usage; 125 there is no such arena, or it cannot be read.
+Exit codes: 0 however many there are; 64 usage; 125 there is no such arena, it cannot be read, it or a lease is damaged
+(the others are shown), or stdout takes no more (a closed pipe is no error).
 ";
 
 /// Show all leases of an arena that were ever used, and who holds them

@@ -1,6 +1,6 @@
 //! `arena-lease gate`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
@@ -10,7 +10,8 @@ use arena_lease::peers::{Peers, core::Attachment};
 use arena_lease::{Arena, Enter, EnterError, Gate, GateOpenError, PeerId};
 
 use crate::child::{Event, Running, exit_code};
-use crate::{Failure, args, exit, shown};
+use crate::out::{say, shown};
+use crate::{Failure, args, exit};
 
 /// Enters, runs CMD, leaves. The exit code.
 pub(crate) fn gate(args: &args::Gate) -> Result<u8, Failure> {
@@ -68,7 +69,8 @@ pub(crate) fn gate(args: &args::Gate) -> Result<u8, Failure> {
             // CMD goes on, so nobody is let in before this process, and with it CMD, is gone.
             Err(error) => {
                 std::mem::forget(guard);
-                return Err(Failure::new(exit::ARENA, "cannot wait for CMD", &error));
+                say(&format!("cannot wait for CMD: {error}"));
+                return Ok(exit::ARENA);
             }
         }
     }
@@ -94,10 +96,10 @@ fn who(arena: &Arena, by: PeerId) -> String {
     let peers = Peers::new(arena);
     let verdict = peers.verdict(by);
     match row.and_then(|row| Some((row.identity?.pid, row.name))) {
-        Some((pid, name)) => format!(
-            "pid {pid} ({}; {by}; {verdict:?})",
-            String::from_utf8_lossy(&name)
-        ),
+        Some((pid, name)) => {
+            let name = shown(OsStr::from_bytes(&name));
+            format!("pid {pid} ({name}; {by}; {verdict:?})")
+        }
         None => by.to_string(),
     }
 }

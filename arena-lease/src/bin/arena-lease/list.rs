@@ -1,36 +1,35 @@
 //! `arena-lease list`.
 
 use std::ffi::OsStr;
-use std::io::{ErrorKind, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 
-use arena_lease::{ArenaOptions, LeasesView, Stats};
+use arena_lease::Stats;
 
 use crate::args::List;
-use crate::{Failure, exit, shown, status};
+use crate::{Failure, out, status};
 
-/// Prints all leases, by name.
+/// Prints all leases, by name. What is damaged is told afterwards.
 pub(crate) fn list(args: &List) -> Result<u8, Failure> {
-    let view = ArenaOptions::new().view(&args.arena).map_err(|error| {
-        let what = format!("cannot read arena {}", shown(&args.arena));
-        Failure::new(exit::ARENA, &what, &error)
-    })?;
-    let mut all: Vec<Stats> = LeasesView::open(&view).map_or(Vec::new(), |leases| leases.list());
-    all.sort_by(|one, other| one.name.cmp(&other.name));
-    let mut out = String::new();
-    for stats in &all {
+    let cannot_tell = |error| status::cannot_tell(&args.arena, &error);
+    let leases = status::leases(&args.arena)?;
+    let all = leases.map_or(Ok(Vec::new()), |leases| leases.list());
+    let (mut good, mut bad): (Vec<Stats>, _) = (Vec::new(), None);
+    for row in all.map_err(cannot_tell)? {
+        match row {
+            Ok(stats) => good.push(stats),
+            Err(error) => bad = bad.or(Some(error)),
+        }
+    }
+    good.sort_by(|one, other| one.name.cmp(&other.name));
+    let mut text = String::new();
+    for stats in &good {
         let line = match args.json {
             true => status::json(&args.arena, &stats.name, Some(stats)),
             false => status::text(&args.arena, OsStr::from_bytes(&stats.name), Some(stats)),
         };
-        out.push_str(&line);
-        out.push('\n');
+        text.push_str(&line);
+        text.push('\n');
     }
-    match std::io::stdout().write_all(out.as_bytes()) {
-        // Whoever reads it may have gone away.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::new(exit::ARENA, "cannot write", &error))
-        }
-        _ => Ok(0),
-    }
+    out::print(&text)?;
+    bad.map_or(Ok(0), |error| Err(cannot_tell(error)))
 }

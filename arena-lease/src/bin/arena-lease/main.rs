@@ -1,20 +1,27 @@
 //! `arena-lease`: run a command while a lease is held, and see who holds it.
+#![deny(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "both panic when nobody reads; see `out`"
+)]
 
 mod args;
 mod child;
 mod gate;
 mod json;
 mod list;
+mod out;
 mod run;
 mod status;
 
-use std::ffi::OsStr;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
 
 use args::{Cli, Verb};
+use out::unwritten;
 
 /// What the command's exit codes mean, beside CMD's own.
 mod exit {
@@ -54,33 +61,28 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => match cli.verb {
+            Verb::Run(args) => run::run(&args),
+            Verb::Status(args) => status::status(&args),
+            Verb::List(args) => list::list(&args),
+            Verb::Gate(args) => gate::gate(&args),
+        },
+        Err(error) => match (error.kind(), error.print()) {
+            (ErrorKind::DisplayHelp | ErrorKind::DisplayVersion, Ok(())) => Ok(0),
+            (ErrorKind::DisplayHelp | ErrorKind::DisplayVersion, Err(error)) => {
+                unwritten(&error).map(|()| 0)
+            }
             // Nothing is left to be done when the terminal is gone.
-            let _ = error.print();
-            return match error.kind() {
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-                _ => ExitCode::from(exit::USAGE),
-            };
-        }
-    };
-    let outcome = match cli.verb {
-        Verb::Run(args) => run::run(&args),
-        Verb::Status(args) => status::status(&args),
-        Verb::List(args) => list::list(&args),
-        Verb::Gate(args) => gate::gate(&args),
+            (_, _) => Ok(exit::USAGE),
+        },
     };
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            eprintln!("arena-lease: {}", failure.why);
+            // Likewise.
+            let _ = writeln!(std::io::stderr(), "arena-lease: {}", failure.why);
             ExitCode::from(failure.code)
         }
     }
-}
-
-/// A name for people.
-fn shown(name: &OsStr) -> String {
-    name.to_string_lossy().into_owned()
 }

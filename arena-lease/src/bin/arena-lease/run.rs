@@ -15,7 +15,8 @@ use nix::sys::signal::Signal;
 
 use crate::args::Run;
 use crate::child::{Event, Running, exit_code};
-use crate::{Failure, exit, shown};
+use crate::out::{say, shown};
+use crate::{Failure, exit};
 
 /// How long before the deadline CMD is killed at the latest, if the ttl leaves so much.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -41,23 +42,23 @@ pub(crate) fn run(args: &Run) -> Result<u8, Failure> {
         (true, _) => Duration::ZERO,
         (false, wait) => wait.unwrap_or(Duration::MAX),
     };
-    let say = |what: String| {
+    let tell = |what: String| {
         if args.verbose {
-            eprintln!("arena-lease: {name}: {what}");
+            say(&format!("{name}: {what}"));
         }
     };
     if args.verbose && !wait.is_zero() {
-        say(who_holds(&lease).map_or("free".into(), |holder| format!("waiting: {holder}")));
+        tell(who_holds(&lease).map_or("free".into(), |holder| format!("waiting: {holder}")));
     }
     let acquired = lease.acquire_timeout(wait);
     let hold = match acquired.map_err(|error| cannot_use(&error))? {
         Acquire::Held(hold) => hold,
         Acquire::Refused(why) => {
-            say(format!("not acquired: {}", refusal(&lease, why)));
+            tell(format!("not acquired: {}", refusal(&lease, why)));
             return Ok(args.conflict);
         }
     };
-    say(format!(
+    tell(format!(
         "held under fence {}{}",
         hold.fence,
         took_over(&hold)
@@ -81,9 +82,12 @@ pub(crate) fn run(args: &Run) -> Result<u8, Failure> {
             return Err(Failure::new(exit::ARENA, "cannot watch CMD", &error));
         }
     };
-    say(format!("CMD has pid {}", running.pid()));
+    tell(format!("CMD has pid {}", running.pid()));
     let code = keep(running, &lease, &hold, &name, args.min_hold);
-    code.map_err(|error| Failure::new(exit::ARENA, "cannot wait for CMD", &error))
+    Ok(code.unwrap_or_else(|error| {
+        say(&format!("{name}: cannot wait for CMD: {error}"));
+        exit::ARENA
+    }))
 }
 
 fn command(args: &Run, arena: &Arena, hold: &Hold) -> Command {
@@ -121,7 +125,7 @@ fn keep(
                 if release(lease, hold, name, min_hold) {
                     return Ok(exit_code(status));
                 }
-                eprintln!("arena-lease: {name}: was lost before CMD ended");
+                say(&format!("{name}: was lost before CMD ended"));
                 return Ok(exit::LOST);
             }
             Event::Due => {}
@@ -165,14 +169,15 @@ fn end(mut running: Running, name: &str, why: &str, grace: Duration) -> io::Resu
     let pid = running.pid();
     running.send(Signal::SIGTERM);
     if let Event::Ended(_) = running.wait(grace)? {
-        eprintln!("arena-lease: {name}: lost: {why}; CMD (pid {pid}) got TERM and ended");
+        say(&format!(
+            "{name}: lost: {why}; CMD (pid {pid}) got TERM and ended"
+        ));
         return Ok(());
     }
-    // Nothing is written before this: a pipe that nobody reads would keep CMD alive beside a successor.
     running.send(Signal::SIGKILL);
-    eprintln!(
-        "arena-lease: {name}: lost: {why}; CMD (pid {pid}) got TERM, and KILL when the time was up"
-    );
+    say(&format!(
+        "{name}: lost: {why}; CMD (pid {pid}) got TERM, and KILL when the time was up"
+    ));
     while let Event::Due = running.wait(Duration::from_secs(60))? {}
     Ok(())
 }
@@ -182,7 +187,9 @@ fn release(lease: &Lease, hold: &Hold, name: &str, min_hold: Duration) -> bool {
     match lease.release_held_for(hold.fence, min_hold) {
         Ok(released) => released,
         Err(error) => {
-            eprintln!("arena-lease: {name}: cannot release, it lapses by itself: {error}");
+            say(&format!(
+                "{name}: cannot release, it lapses by itself: {error}"
+            ));
             lease.mine_at(hold.fence)
         }
     }
@@ -213,7 +220,7 @@ fn who_holds(lease: &Lease) -> Option<String> {
     let holder = lease.holder()?;
     let pid = holder.pid.map_or("unknown".into(), |pid| pid.to_string());
     let name = holder.name.unwrap_or_default();
-    let name = String::from_utf8_lossy(&name);
+    let name = shown(OsStr::from_bytes(&name));
     let (fence, left) = (holder.fence, holder.lapses_in);
     Some(format!(
         "held by pid {pid} ({name}) under fence {fence}, lapses in {left:.1?}"

@@ -1,31 +1,48 @@
 //! `arena-lease status`.
 
 use std::ffi::OsStr;
-use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use arena_lease::peers::core::clock;
-use arena_lease::{ArenaOptions, Holder, LeasesView, Stats, Verdict};
+use arena_lease::{ArenaOptions, Holder, LeasesView, Stats, Verdict, ViewError};
 
 use crate::args::Status;
 use crate::json::Object;
-use crate::{Failure, exit, shown};
+use crate::out::{print, shown};
+use crate::{Failure, exit};
 
 /// Prints who holds.
 pub(crate) fn status(args: &Status) -> Result<u8, Failure> {
-    let view = ArenaOptions::new().view(&args.arena).map_err(|error| {
-        let what = format!("cannot read arena {}", shown(&args.arena));
-        Failure::new(exit::ARENA, &what, &error)
-    })?;
-    let stats = LeasesView::open(&view).and_then(|leases| leases.stats(args.name.as_bytes()));
+    let leases = leases(&args.arena)?;
+    let name = args.name.as_bytes();
+    let stats = match leases.map(|leases| leases.stats(name)).transpose() {
+        Err(error @ ViewError::Name { .. }) => {
+            return Err(Failure::new(exit::USAGE, "wrong NAME", &error));
+        }
+        stats => stats.map_err(|error| cannot_tell(&args.arena, &error))?,
+    };
+    let stats = stats.flatten();
     let line = match args.json {
-        true => json(&args.arena, args.name.as_bytes(), stats.as_ref()),
+        true => json(&args.arena, name, stats.as_ref()),
         false => text(&args.arena, &args.name, stats.as_ref()),
     };
-    // Whoever reads it may have gone away.
-    let _ = writeln!(std::io::stdout(), "{line}");
+    print(&format!("{line}\n"))?;
     Ok(0)
+}
+
+/// The leases of an arena that is only read; `None` when there are none yet.
+pub(crate) fn leases(arena: &OsStr) -> Result<Option<LeasesView>, Failure> {
+    let view = ArenaOptions::new().view(arena).map_err(|error| {
+        let what = format!("cannot read arena {}", shown(arena));
+        Failure::new(exit::ARENA, &what, &error)
+    })?;
+    LeasesView::open(&view).map_err(|error| cannot_tell(arena, &error))
+}
+
+pub(crate) fn cannot_tell(arena: &OsStr, error: &ViewError) -> Failure {
+    let what = format!("cannot read the leases of arena {}", shown(arena));
+    Failure::new(exit::ARENA, &what, error)
 }
 
 /// The object that `--help` describes.
@@ -67,7 +84,9 @@ pub(crate) fn text(arena: &OsStr, lease: &OsStr, stats: Option<&Stats>) -> Strin
         return format!("{what}: free, last fence {}; {counts}", stats.fence);
     };
     let pid = holder.pid.map_or("unknown".into(), |pid| pid.to_string());
-    let name = String::from_utf8_lossy(holder.name.as_deref().unwrap_or_default());
+    let name = shown(OsStr::from_bytes(
+        holder.name.as_deref().unwrap_or_default(),
+    ));
     let (verdict, peer, left) = (verdict(holder), holder.peer, holder.lapses_in);
     let fence = holder.fence;
     format!(
