@@ -45,10 +45,15 @@ CMD is executed without a shell; its arguments reach it byte for byte. It finds 
                 smaller ones
 
 While CMD runs, the lease is renewed three times a ttl. When CMD ends it is released, also when CMD left processes
-behind. TERM, INT and HUP are passed on to CMD. If the lease is lost all the same (arena-lease was stopped for longer
-than the ttl; the arena was destroyed), CMD gets TERM, and KILL before the deadline, or at once when it has passed. If
-arena-lease itself is killed, the kernel kills CMD, but not what CMD started.
-A *stopped* arena-lease can end nothing: then only ARENA_FENCE protects.
+behind, unless --wait-children. CMD has a process group of its own, which reads from the terminal if arena-lease did:
+Ctrl-C and Ctrl-Z reach it as without the wrapper. TERM, INT, HUP, QUIT, USR1 and USR2 are passed on to CMD.
+
+If the lease is lost all the same (renewals were held up; arena-lease was stopped for longer than the ttl; the arena was
+destroyed), CMD and its group get TERM, and KILL before the deadline, or at once when it has passed (see --grace). If
+arena-lease itself is killed, the kernel kills CMD, but not what CMD started. A *stopped* arena-lease, by Ctrl-Z too, renews and ends
+nothing: then only ARENA_FENCE protects.
+
+CMD inherits what arena-lease was given, signals that are ignored or blocked included; SIGPIPE alone is never ignored.
 
 Exit codes:
   CMD's own     CMD ran; 128 + n if it died of signal n
@@ -95,6 +100,15 @@ pub(crate) struct Run {
     #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE",
         default_value_t = crate::exit::NOT_ACQUIRED)]
     pub(crate) conflict: u8,
+
+    /// When the lease is lost, leave CMD so long between TERM and KILL. Unset: what is left of the ttl. Set, a successor
+    /// may run beside CMD for so long
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) grace: Option<Duration>,
+
+    /// Keep the lease until everything that CMD left behind has ended too
+    #[arg(long)]
+    pub(crate) wait_children: bool,
 
     /// Say on stderr what happens, with pids and fences
     #[arg(short, long)]

@@ -1,61 +1,96 @@
-//! CMD: started, signalled, awaited.
+//! CMD: started in a process group of its own, signalled, awaited.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::AsFd as _;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Command, ExitStatus};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, signal};
+use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, killpg, raise, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use nix::unistd::{Pid, getpid, getppid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::{Pid, getpgrp, getpid, getppid, setpgid};
 
 use crate::exit;
+use crate::terminal::Terminal;
 
 /// Signals that are passed on to CMD.
-const FORWARDED: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+const FORWARDED: [Signal; 6] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+];
 
 /// CMD, running.
 pub(crate) struct Running {
-    child: Child,
+    /// Also its process group's number. It is never reaped, so that both stay its own.
     pid: Pid,
     signals: SignalFd,
     timer: TimerFd,
+    terminal: Option<Terminal>,
+    wait_children: bool,
 }
 
 /// What happened to wait for.
 pub(crate) enum Event {
-    Ended(ExitStatus),
-    /// The time that was asked for has come.
+    /// CMD ended, and what it left behind if that is waited for. What the command exits with.
+    Ended(u8),
+    /// The time that was asked for has come, or the descriptor is readable.
     Due,
+    /// This process was stopped together with CMD, and goes on; CMD does so when it is [continued](Running::go_on).
+    Continued,
 }
 
 impl Running {
     /// Starts CMD. From now on the forwarded signals are read and act on nothing else.
     ///
-    /// The outer error is the machine's, the inner one is of CMD.
-    pub(crate) fn start(mut command: Command) -> io::Result<io::Result<Self>> {
+    /// `last` is called when all else is ready. The outer error is the machine's or `last`'s, the inner one is of CMD.
+    pub(crate) fn start(
+        mut command: Command,
+        wait_children: bool,
+        last: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<io::Result<Self>> {
         // Inherited as "ignored", it would reap CMD before it could be asked how it ended.
         // SAFETY: the default disposition runs no code of ours.
         #[expect(unsafe_code, reason = "nix marks all of signal(2) so, handlers or not")]
-        let reset = unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) };
-        reset?;
+        let chld = unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
         let mut watched = SigSet::from_iter(FORWARDED);
         watched.add(Signal::SIGCHLD);
-        // CMD gets the mask that the wrapper was given: what is blocked in it would never reach it.
-        let given = watched.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        // CMD gets the mask that the wrapper was given: what is blocked in it would never reach it. And so that this
+        // process may give the terminal away when it is in the background.
+        let mut blocked = watched;
+        blocked.add(Signal::SIGTTOU);
+        let given = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let signals = SignalFd::with_flags(&watched, flags)?;
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?;
+        if wait_children {
+            set_child_subreaper(true)?;
+        }
+        let terminal = Terminal::of_this_process();
+        let shown = terminal.as_ref().filter(|terminal| terminal.is_ours());
+        let shown = shown.map(Terminal::for_child);
         let parent = getpid();
         let in_child = move || {
+            setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+            if let Some(terminal) = shown {
+                terminal.take();
+            }
+            if let SigHandler::SigIgn = chld {
+                // SAFETY: as above.
+                #[expect(unsafe_code, reason = "nix marks all of signal(2) so")]
+                unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
+            }
             given.thread_set_mask()?;
             set_pdeathsig(Signal::SIGKILL)?;
             match getppid() == parent {
@@ -64,18 +99,25 @@ impl Running {
                 false => Err(io::Error::from(Errno::EOWNERDEAD)),
             }
         };
-        // SAFETY: between fork and exec it makes three system calls, and neither allocates nor takes a lock.
+        // SAFETY: between fork and exec it makes a few system calls, and none allocates or takes a lock.
         #[expect(unsafe_code, reason = "a death signal is set by the child itself")]
         unsafe {
             command.pre_exec(in_child)
         };
-        Ok(command.spawn().map(|child| {
+        last()?;
+        let spawned = command.spawn();
+        if let (Err(_), Some(_), Some(terminal)) = (&spawned, shown, &terminal) {
+            // The group that it was given to is gone.
+            terminal.give_to(getpgrp());
+        }
+        Ok(spawned.map(|child| {
             let pid = i32::try_from(child.id()).expect("the kernel's pids are positive ints");
             Self {
                 pid: Pid::from_raw(pid),
-                child,
                 signals,
                 timer,
+                terminal,
+                wait_children,
             }
         }))
     }
@@ -84,58 +126,133 @@ impl Running {
         self.pid
     }
 
-    /// Sends a signal to CMD. It is not reaped before it was seen to have ended, so the pid is its own.
-    pub(crate) fn send(&self, signal: Signal) {
-        // It may have ended by itself.
-        let _ = kill(self.pid, signal);
+    /// Sends a signal to CMD, and to what it started in its group. One that is stopped goes on, to act on it.
+    pub(crate) fn end_with(&self, signal: Signal) {
+        // They may have ended by themselves.
+        let _ = killpg(self.pid, signal);
+        let _ = killpg(self.pid, Signal::SIGCONT);
+        if self.wait_children && signal == Signal::SIGKILL {
+            for child in children() {
+                let _ = kill(child, signal);
+            }
+        }
     }
 
-    /// Waits until CMD has ended or `time` has passed on the boot clock, passing signals on meanwhile.
-    pub(crate) fn wait(&mut self, time: Duration) -> io::Result<Event> {
+    /// Lets CMD go on after this process did.
+    pub(crate) fn go_on(&self) {
+        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) {
+            terminal.give_to(self.pid);
+        }
+        let _ = killpg(self.pid, Signal::SIGCONT);
+    }
+
+    /// Waits until CMD has ended, `time` has passed on the boot clock, or `told` is readable, passing signals on
+    /// meanwhile.
+    pub(crate) fn wait(
+        &mut self,
+        time: Duration,
+        told: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Event> {
         // Zero would disarm it.
         let time = TimeSpec::from_duration(time.max(Duration::from_nanos(1)));
         self.timer
             .set(Expiration::OneShot(time), TimerSetTimeFlags::empty())?;
         loop {
             while let Some(info) = self.signals.read_signal()? {
-                self.pass_on(info.ssi_signo, info.ssi_code);
+                self.pass_on(info.ssi_signo);
             }
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(Event::Ended(status));
+            if let Some(code) = self.ended()? {
+                return Ok(Event::Ended(code));
             }
-            let mut ready = [
+            if self.is_stopped()? && self.stop_too() {
+                return Ok(Event::Continued);
+            }
+            let mut ready = vec![
                 PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.timer.as_fd(), PollFlags::POLLIN),
             ];
+            ready.extend(told.map(|told| PollFd::new(told, PollFlags::POLLIN)));
             match poll(&mut ready, PollTimeout::NONE) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            let due = ready[1].any().unwrap_or(false);
-            if due {
+            if ready[1..].iter().any(|fd| fd.any().unwrap_or(false)) {
                 return Ok(Event::Due);
             }
         }
     }
 
-    fn pass_on(&self, number: u32, code: i32) {
+    /// What to exit with, when there is nobody left to wait for.
+    fn ended(&self) -> io::Result<Option<u8>> {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        let code = match waitid(Id::Pid(self.pid), flags)? {
+            WaitStatus::Exited(_, code) => u8::try_from(code & 0xff).unwrap_or(exit::SIGNAL),
+            WaitStatus::Signaled(_, signal, _) => {
+                let number = u8::try_from(signal as i32).unwrap_or(0);
+                exit::SIGNAL.saturating_add(number)
+            }
+            _ => return Ok(None),
+        };
+        if self.wait_children {
+            for child in children() {
+                if child != self.pid
+                    && waitpid(child, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive)
+                {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(code))
+    }
+
+    fn is_stopped(&self) -> io::Result<bool> {
+        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+        match waitid(Id::Pid(self.pid), flags) {
+            Ok(WaitStatus::Stopped(..)) => Ok(true),
+            Ok(_) | Err(Errno::ECHILD) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// CMD was stopped. Where there is a terminal, whoever started this process is to see that its job stands, and
+    /// gets the terminal back; returns when it was continued. Whether it did.
+    fn stop_too(&self) -> bool {
+        let Some(terminal) = &self.terminal else {
+            return false;
+        };
+        terminal.take_back_from(self.pid);
+        raise(Signal::SIGSTOP).is_ok()
+    }
+
+    fn pass_on(&self, number: u32) {
         let signal = i32::try_from(number)
             .ok()
             .and_then(|number| Signal::try_from(number).ok());
-        // What the terminal sends (Ctrl-C, a hang-up) goes to CMD by itself: it is in the same process group.
-        let from_terminal = code == libc::SI_KERNEL;
-        if let Some(signal) = signal.filter(|signal| FORWARDED.contains(signal))
-            && !from_terminal
-        {
-            self.send(signal);
+        // It may have ended by itself.
+        if let Some(signal) = signal.filter(|signal| FORWARDED.contains(signal)) {
+            let _ = kill(self.pid, signal);
         }
     }
 }
 
-/// What the command exits with when CMD ended so.
-pub(crate) fn exit_code(status: ExitStatus) -> u8 {
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    let signal = status.signal().and_then(|signal| u8::try_from(signal).ok());
-    code.or(signal.map(|signal| exit::SIGNAL.saturating_add(signal)))
-        .unwrap_or(exit::SIGNAL)
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.take_back_from(self.pid);
+        }
+    }
+}
+
+/// This process's children, those that it was given as a subreaper included.
+fn children() -> BTreeSet<Pid> {
+    let mut children = BTreeSet::new();
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
+        return children;
+    };
+    for task in tasks.flatten() {
+        let text = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        let pids = text.split_whitespace().filter_map(|pid| pid.parse().ok());
+        children.extend(pids.map(Pid::from_raw));
+    }
+    children
 }

@@ -1,7 +1,6 @@
 //! `arena-lease gate`.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 use std::time::Duration;
@@ -9,8 +8,9 @@ use std::time::Duration;
 use arena_lease::peers::{Peers, core::Attachment};
 use arena_lease::{Arena, Enter, EnterError, Gate, GateOpenError, PeerId};
 
-use crate::child::{Event, Running, exit_code};
+use crate::child::{Event, Running};
 use crate::out::{say, shown};
+use crate::run::not_executed;
 use crate::{Failure, args, exit};
 
 /// Enters, runs CMD, leaves. The exit code.
@@ -47,25 +47,22 @@ pub(crate) fn gate(args: &args::Gate) -> Result<u8, Failure> {
             return Err(Failure::new(exit::ARENA, &what, &error));
         }
     };
-    let mut running = match Running::start(command(args, &arena)) {
+    let mut running = match Running::start(command(args, &arena), false, || Ok(())) {
         Ok(Ok(running)) => running,
         Ok(Err(error)) => {
-            let code = match error.kind() {
-                io::ErrorKind::NotFound => exit::NOT_FOUND,
-                _ => exit::NOT_EXECUTABLE,
-            };
             let what = format!("cannot execute {}", shown(&args.command[0]));
-            return Err(Failure::new(code, &what, &error));
+            return Err(Failure::new(not_executed(&error), &what, &error));
         }
         Err(error) => return Err(Failure::new(exit::ARENA, "cannot watch CMD", &error)),
     };
     loop {
-        match running.wait(Duration::from_secs(3_600)) {
-            Ok(Event::Ended(status)) => {
+        match running.wait(Duration::from_secs(3_600), None) {
+            Ok(Event::Ended(code)) => {
                 drop(guard);
-                return Ok(exit_code(status));
+                return Ok(code);
             }
             Ok(Event::Due) => {}
+            Ok(Event::Continued) => running.go_on(),
             // CMD goes on, so nobody is let in before this process, and with it CMD, is gone.
             Err(error) => {
                 std::mem::forget(guard);

@@ -13,6 +13,7 @@ mod list;
 mod out;
 mod run;
 mod status;
+mod terminal;
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -2,19 +2,25 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
+use arena_lease::peers::core::thread::start_quiet;
+use arena_lease::peers::{Peers, Sleep};
 use arena_lease::{
     Acquire, Arena, BootClock, Clock as _, Hold, Lease, LeaseError, Leases, Lost, Refused, Renewed,
     TookOver,
 };
+use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::Signal;
 
 use crate::args::Run;
-use crate::child::{Event, Running, exit_code};
+use crate::child::{Event, Running};
 use crate::out::{say, shown};
 use crate::{Failure, exit};
 
@@ -63,39 +69,113 @@ pub(crate) fn run(args: &Run) -> Result<u8, Failure> {
         hold.fence,
         took_over(&hold)
     ));
-
-    let started = Running::start(command(args, &arena, &hold));
-    let running = match started {
-        Ok(Ok(running)) => running,
-        Ok(Err(error)) => {
-            release(&lease, &hold, &name, Duration::ZERO);
-            let program = shown(&args.command[0]);
-            let code = match error.kind() {
-                io::ErrorKind::NotFound => exit::NOT_FOUND,
-                _ => exit::NOT_EXECUTABLE,
-            };
-            let what = format!("cannot execute {program}");
-            return Err(Failure::new(code, &what, &error));
-        }
-        Err(error) => {
-            release(&lease, &hold, &name, Duration::ZERO);
-            return Err(Failure::new(exit::ARENA, "cannot watch CMD", &error));
-        }
+    let held = Held {
+        lease,
+        hold,
+        name,
+        grace: args.grace,
+        min_hold: args.min_hold,
     };
-    tell(format!("CMD has pid {}", running.pid()));
-    let code = keep(running, &lease, &hold, &name, args.min_hold);
-    Ok(code.unwrap_or_else(|error| {
-        say(&format!("{name}: cannot wait for CMD: {error}"));
-        exit::ARENA
+    let code = start(args, &arena, &held)?;
+    if code.is_none() {
+        // Nothing ran, or nothing runs any more.
+        held.release(Duration::ZERO);
+    }
+    Ok(code.unwrap_or(exit::LOST))
+}
+
+/// A lease that is held while CMD runs.
+struct Held {
+    lease: Lease,
+    hold: Hold,
+    name: String,
+    grace: Option<Duration>,
+    min_hold: Duration,
+}
+
+/// Runs CMD. The exit code; `None` when the lease was lost.
+fn start(args: &Run, arena: &Arena, held: &Held) -> Result<Option<u8>, Failure> {
+    let failed = |code, what: &str, error: &io::Error| {
+        held.release(Duration::ZERO);
+        Err(Failure::new(code, what, error))
+    };
+    let gone = match tell_of_the_end(arena) {
+        Ok(gone) => gone,
+        Err(error) => return failed(exit::ARENA, "cannot watch the arena", &error),
+    };
+    let mut lost = None;
+    let command = command(args, arena, held.hold.fence);
+    let started = Running::start(command, args.wait_children, || {
+        // As late as can be: CMD is not started under a lease that was lost meanwhile.
+        match held.lease.renew_at(held.hold.fence) {
+            Ok(Renewed::Held { .. }) => Ok(()),
+            Ok(Renewed::Lost(why)) => {
+                lost = Some(why);
+                Err(io::Error::from(io::ErrorKind::Other))
+            }
+            Err(error) => Err(io::Error::other(error)),
+        }
+    });
+    let running = match (started, lost) {
+        (Ok(Ok(running)), _) => running,
+        (Err(_), Some(lost)) => {
+            let (name, why) = (&held.name, loss(&held.lease, lost));
+            say(&format!("{name}: lost before CMD was started: {why}"));
+            return Ok(None);
+        }
+        (Ok(Err(error)), _) => {
+            let what = format!("cannot execute {}", shown(&args.command[0]));
+            return failed(not_executed(&error), &what, &error);
+        }
+        (Err(error), None) => return failed(exit::ARENA, "cannot watch CMD", &error),
+    };
+    if args.verbose {
+        say(&format!("{}: CMD has pid {}", held.name, running.pid()));
+    }
+    Ok(held.keep(running, &gone).unwrap_or_else(|error| {
+        say(&format!("{}: cannot wait for CMD: {error}", held.name));
+        Some(exit::ARENA)
     }))
 }
 
-fn command(args: &Run, arena: &Arena, hold: &Hold) -> Command {
+/// A descriptor that is readable once the arena was destroyed.
+fn tell_of_the_end(arena: &Arena) -> io::Result<Arc<EventFd>> {
+    const STACK_BYTES: usize = 128 * 1024;
+    let gone = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?);
+    let (peers, told) = (Peers::new(arena), Arc::clone(&gone));
+    start_quiet("arena-end", STACK_BYTES, move || {
+        let until_gone = Sleep {
+            until_gone: true,
+            ..Sleep::default()
+        };
+        while !peers.arena().is_gone() {
+            let _woken = peers.sleep(&until_gone);
+        }
+        // A counter that nobody else adds to is never full.
+        let _ = told.write(1);
+    })?;
+    Ok(gone)
+}
+
+/// What it means that CMD could not be started.
+pub(crate) fn not_executed(error: &io::Error) -> u8 {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    match errno {
+        Some(Errno::ENOENT) => exit::NOT_FOUND,
+        // The machine's doing, and not CMD's.
+        Some(Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE | Errno::EOWNERDEAD) => {
+            exit::ARENA
+        }
+        _ => exit::NOT_EXECUTABLE,
+    }
+}
+
+fn command(args: &Run, arena: &Arena, fence: u64) -> Command {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
     command.env("ARENA_NAME", arena_name(&args.arena, arena.path()));
     command.env("ARENA_LEASE", &args.name);
-    command.env("ARENA_FENCE", hold.fence.to_string());
+    command.env("ARENA_FENCE", fence.to_string());
     command
 }
 
@@ -107,90 +187,104 @@ fn arena_name(given: &OsStr, path: Option<&Path>) -> OsString {
     absolute.map_or(given.into(), Into::into)
 }
 
-/// Renews until CMD has ended, or ends CMD when the lease is lost.
-fn keep(
-    mut running: Running,
-    lease: &Lease,
-    hold: &Hold,
-    name: &str,
-    min_hold: Duration,
-) -> io::Result<u8> {
-    let interval = lease.ttl() / 3;
-    let mut until_ms = hold.until_ms;
-    // At once: starting CMD may have taken any time.
-    let mut next = Duration::ZERO;
-    loop {
-        match running.wait(next)? {
-            Event::Ended(status) => {
-                if release(lease, hold, name, min_hold) {
-                    return Ok(exit_code(status));
+impl Held {
+    /// Renews until CMD has ended, or ends CMD when the lease is lost; `None` then.
+    fn keep(&self, mut running: Running, gone: &EventFd) -> io::Result<Option<u8>> {
+        let interval = self.lease.ttl() / 3;
+        let margin = margin(self.lease.ttl());
+        let mut until_ms = self.hold.until_ms;
+        // At once: starting CMD may have taken any time.
+        let mut next = Duration::ZERO;
+        loop {
+            let event = running.wait(next, Some(gone.as_fd()))?;
+            if let Event::Ended(code) = event {
+                // First: it gives the terminal back.
+                drop(running);
+                if self.release(self.min_hold) {
+                    return Ok(Some(code));
                 }
-                say(&format!("{name}: was lost before CMD ended"));
-                return Ok(exit::LOST);
+                say(&format!("{}: was lost before CMD ended", self.name));
+                return Ok(Some(exit::LOST));
             }
-            Event::Due => {}
+            let why = match self.lease.renew_at(self.hold.fence) {
+                Ok(Renewed::Held {
+                    until_ms: until, ..
+                }) => {
+                    until_ms = until;
+                    next = interval;
+                    if let Event::Continued = event {
+                        running.go_on();
+                    }
+                    continue;
+                }
+                Ok(Renewed::Lost(lost)) => {
+                    if matches!(lost, Lost::Removed | Lost::Corrupt { .. }) {
+                        // Another process may hold already, in another arena of this name.
+                        until_ms = 0;
+                    }
+                    loss(&self.lease, lost)
+                }
+                // The lease is what it was; try again while there is time.
+                Err(_) if left(until_ms) > margin * 2 => {
+                    next = margin;
+                    continue;
+                }
+                Err(error) => error.to_string(),
+            };
+            self.lease.forfeit_at(self.hold.fence);
+            let left = left(until_ms).saturating_sub(margin);
+            let grace = self.grace.unwrap_or(left);
+            self.end(running, &why, grace)?;
+            return Ok(None);
         }
-        let why = match lease.renew_at(hold.fence) {
-            Ok(Renewed::Held {
-                until_ms: until, ..
-            }) => {
-                until_ms = until;
-                next = interval;
-                continue;
+    }
+
+    /// Ends CMD: TERM, and KILL after `grace`.
+    fn end(&self, mut running: Running, why: &str, grace: Duration) -> io::Result<()> {
+        /// How long what was killed has to be gone, before what it started meanwhile is killed too.
+        const AGAIN: Duration = Duration::from_millis(10);
+        let pid = running.pid();
+        running.end_with(Signal::SIGTERM);
+        let until_ns = BootClock.now_ns().saturating_add(nanoseconds(grace));
+        let mut killed = false;
+        loop {
+            let left_ns = until_ns.saturating_sub(BootClock.now_ns());
+            if left_ns == 0 {
+                running.end_with(Signal::SIGKILL);
+                killed = true;
             }
-            Ok(Renewed::Lost(lost)) => {
-                if matches!(lost, Lost::Removed | Lost::Corrupt { .. }) {
-                    // Another process may hold already, in another arena of this name.
-                    until_ms = 0;
-                }
-                loss(lease, lost)
+            let time = if killed {
+                AGAIN
+            } else {
+                Duration::from_nanos(left_ns)
+            };
+            if let Event::Ended(_) = running.wait(time, None)? {
+                break;
             }
-            // The lease is what it was; try again while there is time.
-            Err(_) if left(until_ms) > margin(lease) * 2 => {
-                next = margin(lease);
-                continue;
-            }
-            Err(error) => error.to_string(),
+        }
+        let how = match killed {
+            false => "TERM and ended",
+            true => "TERM, and KILL when the time was up",
         };
-        lease.forfeit_at(hold.fence);
-        end(
-            running,
-            name,
-            &why,
-            left(until_ms).saturating_sub(margin(lease)),
-        )?;
-        release(lease, hold, name, Duration::ZERO);
-        return Ok(exit::LOST);
-    }
-}
-
-/// Ends CMD: TERM, and KILL after `grace`.
-fn end(mut running: Running, name: &str, why: &str, grace: Duration) -> io::Result<()> {
-    let pid = running.pid();
-    running.send(Signal::SIGTERM);
-    if let Event::Ended(_) = running.wait(grace)? {
         say(&format!(
-            "{name}: lost: {why}; CMD (pid {pid}) got TERM and ended"
+            "{}: lost: {why}; CMD (pid {pid}) got {how}",
+            self.name
         ));
-        return Ok(());
+        Ok(())
     }
-    running.send(Signal::SIGKILL);
-    say(&format!(
-        "{name}: lost: {why}; CMD (pid {pid}) got TERM, and KILL when the time was up"
-    ));
-    while let Event::Due = running.wait(Duration::from_secs(60))? {}
-    Ok(())
-}
 
-/// Whether nobody else held until now: also when it had lapsed, as long as nobody took it.
-fn release(lease: &Lease, hold: &Hold, name: &str, min_hold: Duration) -> bool {
-    match lease.release_held_for(hold.fence, min_hold) {
-        Ok(released) => released,
-        Err(error) => {
-            say(&format!(
-                "{name}: cannot release, it lapses by itself: {error}"
-            ));
-            lease.mine_at(hold.fence)
+    /// Whether nobody else held until now: also when it had lapsed, as long as nobody took it.
+    fn release(&self, min_hold: Duration) -> bool {
+        let fence = self.hold.fence;
+        match self.lease.release_held_for(fence, min_hold) {
+            Ok(released) => released,
+            Err(error) => {
+                say(&format!(
+                    "{}: cannot release, it lapses by itself: {error}",
+                    self.name
+                ));
+                self.lease.mine_at(fence)
+            }
         }
     }
 }
@@ -200,8 +294,12 @@ fn left(until_ms: u64) -> Duration {
     until.saturating_sub(Duration::from_nanos(BootClock.now_ns()))
 }
 
-fn margin(lease: &Lease) -> Duration {
-    MARGIN.min(lease.ttl() / 10)
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn margin(ttl: Duration) -> Duration {
+    MARGIN.min(ttl / 10)
 }
 
 fn took_over(hold: &Hold) -> String {
@@ -251,5 +349,22 @@ fn loss(lease: &Lease, lost: Lost) -> String {
         Lost::TooLate => "the ttl is too short for this machine".into(),
         Lost::Corrupt { found } => format!("its word is damaged ({found:#034x})"),
         _ => "it was given up".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_machine_lacks_is_not_called_cmds_fault() {
+        let code = |errno: Errno| not_executed(&io::Error::from(errno));
+        assert_eq!(code(Errno::ENOENT), exit::NOT_FOUND);
+        for errno in [Errno::EACCES, Errno::ENOEXEC, Errno::E2BIG] {
+            assert_eq!(code(errno), exit::NOT_EXECUTABLE);
+        }
+        for errno in [Errno::EAGAIN, Errno::ENOMEM, Errno::EMFILE, Errno::ENFILE] {
+            assert_eq!(code(errno), exit::ARENA);
+        }
     }
 }
