@@ -66,7 +66,8 @@
 //!
 //! # More
 //!
-//! [`Lease::acquire_timeout`] waits for its turn, and a [`Cancel`] ends the wait. [`Leases::list`] and [`LeasesView`] show who holds what, the
+//! [`Lease::acquire_timeout`] waits for its turn, and a [`Cancel`] ends the wait. [`Leases::watch`]
+//! tells whenever another process leads, also by a descriptor. [`Leases::list`] and [`LeasesView`] show who holds what, the
 //! latter without taking part. The command `arena-lease` (feature `cli`) does all this around any program:
 //! `arena-lease run nightly -n -- backup --full`.
 //!
@@ -153,6 +154,7 @@ mod latest;
 mod layout;
 mod lead;
 mod lead_options;
+mod leader_watch;
 mod lease;
 mod leases;
 mod limit;
@@ -189,6 +191,7 @@ pub use guard::{Contest, LeaseGuard};
 pub use latest::{LatestStandby, Succession};
 pub use lead::{LeadError, Led, lead};
 pub use lead_options::{InvalidLead, Lead, LeadOptions};
+pub use leader_watch::LeaderWatch;
 pub use lease::Lease;
 pub use leases::{Leases, LeasesOptions};
 pub use limit::{ConcurrencyLimit, LimitError, Place, PlaceState};

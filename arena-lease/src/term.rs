@@ -14,7 +14,7 @@ use crate::lead_options::Lead;
 use crate::lease::Lease;
 use crate::loss::Loss;
 use crate::outcome::{Hold, Lost, Renewed, TookOver};
-use crate::wait::Bedside;
+use crate::wait::{Bedside, On};
 use crate::word::{NS_PER_MS, Word};
 
 /// How often a look at the lease that came too late is repeated because somebody renewed meanwhile.
@@ -190,7 +190,7 @@ impl Term {
                 return None;
             }
             let rest = Duration::from_nanos(end_ns.min(until_ns).saturating_sub(now_ns));
-            bedside.sleep(lease.peers(), None, None, rest);
+            bedside.sleep(lease.peers(), On::default(), rest);
         }
     }
 
