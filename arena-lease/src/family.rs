@@ -177,7 +177,7 @@ impl Family {
             false => &self.waiting,
         };
         for _ in 0..ATTEMPTS {
-            let guard = match rules.acquire(self.lease(place).clone(), 0)? {
+            let guard = match rules.contend_until(self.lease(place).clone(), 0)? {
                 Contest::Won(guard) => guard,
                 Contest::Refused(why) => return Ok(Taken::Blocked(why.into())),
             };

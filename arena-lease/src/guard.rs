@@ -67,11 +67,11 @@ impl Lead {
         let lease = leases.lease(name, self.ttl.duration())?;
         let until_ns = lease.in_ns(self.wait);
         self.jitter(&lease);
-        self.acquire(lease, until_ns)
+        self.contend_until(lease, until_ns)
     }
 
     /// Waits until `until_ns` (0: not at all).
-    pub(crate) fn acquire(&self, lease: Lease, until_ns: u64) -> Result<Contest, LeaseError> {
+    pub(crate) fn contend_until(&self, lease: Lease, until_ns: u64) -> Result<Contest, LeaseError> {
         match lease.acquire_until(self.ttl, until_ns, self.cancel.as_ref())? {
             Acquire::Held(hold) => Ok(Contest::Won(self.guard(lease, hold)?)),
             Acquire::Refused(why) => Ok(Contest::Refused(why)),

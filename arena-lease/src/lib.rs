@@ -117,6 +117,12 @@
 //! | "no lock" | [`Standby`] and [`Succession`] say why: full, timed out, replaced, cancelled |
 //! | 0 is "unlimited" | 0 is refused; leave it out |
 //!
+//! # Features
+//!
+//! - `cli`: the command `arena-lease`.
+//! - `tokio`: `Lead::acquire` and `Term::lost` as futures that may be dropped anywhere. They run on any executor; of
+//!   tokio they need its channels alone, and one thread of this crate's waits for each `acquire`.
+//!
 //! # What it does not do
 //!
 //! It does not stop a holder that lost and does not look: between two looks of its own, a process that is stopped
@@ -145,6 +151,8 @@ mod clock;
 mod error;
 mod family;
 mod fenced;
+#[cfg(feature = "tokio")]
+mod future;
 mod gate;
 mod gate_protocol;
 mod gate_word;
