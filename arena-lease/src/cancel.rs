@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::iter::successors;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -36,6 +37,8 @@ pub struct Cancel {
 struct Inner {
     id: u64,
     cancelled: AtomicBool,
+    /// Whose cancellation is this one's too.
+    parent: Option<Cancel>,
 }
 
 /// The words that a token rings, while this exists.
@@ -67,9 +70,20 @@ impl Cancel {
     /// A token that was not cancelled. One allocation.
     #[must_use]
     pub fn new() -> Self {
+        Self::below(None)
+    }
+
+    /// A token that is cancelled with this one, and whose own cancellation this one does not hear of.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        Self::below(Some(self.clone()))
+    }
+
+    fn below(parent: Option<Self>) -> Self {
         let inner = Inner {
             id: next_number(),
             cancelled: AtomicBool::new(false),
+            parent,
         };
         Self {
             inner: Arc::new(inner),
@@ -97,17 +111,26 @@ impl Cancel {
         }
     }
 
-    /// Whether somebody cancelled. One load.
+    /// Whether somebody cancelled. A load, and one for each token that this is a child of.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         // EDGE cancelled, acquire half: who sees the flag sees what was stored before it was set.
-        self.inner.cancelled.load(Ordering::Acquire)
+        let cancelled = |token: &Self| token.inner.cancelled.load(Ordering::Acquire);
+        self.and_parents().any(cancelled)
+    }
+
+    fn and_parents(&self) -> impl Iterator<Item = &Self> {
+        successors(Some(self), |token| token.inner.parent.as_ref())
     }
 
     /// Has `word` rung at the cancellation. To be called before [`is_cancelled`](Self::is_cancelled) is asked.
     pub(crate) fn listen(&self, word: &Arc<AtomicU32>) -> io::Result<Listening> {
         let id = next_number();
-        LISTENERS.with(|listeners| listeners.insert((self.inner.id, id), Arc::clone(word)))?;
+        LISTENERS.with(|listeners| {
+            for token in self.and_parents() {
+                listeners.insert((token.inner.id, id), Arc::clone(word));
+            }
+        })?;
         Ok(Listening {
             cancel: self.clone(),
             id,
@@ -118,7 +141,11 @@ impl Cancel {
 impl Drop for Listening {
     fn drop(&mut self) {
         // Nothing in a child of fork, whose map never had it.
-        let _word = LISTENERS.with(|listeners| listeners.remove(&(self.cancel.inner.id, self.id)));
+        let _words = LISTENERS.with(|listeners| {
+            for token in self.cancel.and_parents() {
+                listeners.remove(&(token.inner.id, self.id));
+            }
+        });
     }
 }
 
@@ -141,6 +168,28 @@ mod tests {
         cancel.cancel();
         assert!(cancel.is_cancelled() && !other.is_cancelled());
         assert_eq!(words.each_ref().map(|word| rung(word)), [1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_child_is_cancelled_with_its_parent_and_not_the_other_way() {
+        let words = [(); 3].map(|()| Arc::new(AtomicU32::new(0)));
+        let parent = Cancel::new();
+        let children = [parent.child(), parent.child().child()];
+        let tokens = [&parent, &children[0], &children[1]];
+        let listening: Vec<_> = tokens
+            .iter()
+            .zip(&words)
+            .map(|(token, word)| token.listen(word))
+            .collect();
+        let rung = || words.each_ref().map(|word| rung(word));
+        children[0].cancel();
+        assert_eq!(tokens.map(Cancel::is_cancelled), [false, true, false]);
+        assert_eq!(rung(), [0, 1, 0]);
+        parent.cancel();
+        assert_eq!(tokens.map(Cancel::is_cancelled), [true; 3]);
+        assert_eq!(rung(), [1, 2, 1]);
+        drop(listening);
+        assert!(words.iter().all(|word| Arc::strong_count(word) == 1));
     }
 
     #[test]

@@ -73,9 +73,10 @@ pub enum LeaseError {
     /// This process, a child of fork, could not attach to the arena.
     #[error("this process cannot join the arena")]
     Join(#[from] JoinError),
-    /// The system gives this process no thread that would renew the lease. Nothing is held.
-    #[error("cannot start the thread that renews leases")]
-    Keeper(#[source] io::Error),
+    /// The system gives this process no thread or no descriptor for what was asked: to renew a lease, to watch one, to
+    /// wait for one. Nothing is held.
+    #[error("no thread or descriptor is to be had")]
+    Helper(#[source] io::Error),
     /// The lease's word, or a number beside it, is none that this library writes: the arena is damaged. Destroy it.
     #[error("the lease is damaged: {found:#034x} means nothing there")]
     Corrupt {

@@ -21,7 +21,7 @@ use crate::name::Name;
 use crate::named_words::Named;
 use crate::outcome::Refused;
 use crate::shape::{self, Agreement, Shape};
-use crate::wait::Bedside;
+use crate::wait::{Bedside, On};
 use crate::word::{NS_PER_MS, Owner};
 
 /// How often a place that was taken is given back because somebody tried to change the limit's shape.
@@ -177,7 +177,7 @@ impl Family {
             false => &self.waiting,
         };
         for _ in 0..ATTEMPTS {
-            let guard = match rules.acquire(self.lease(place).clone(), 0)? {
+            let guard = match rules.contend_until(self.lease(place).clone(), 0)? {
                 Contest::Won(guard) => guard,
                 Contest::Refused(why) => return Ok(Taken::Blocked(why.into())),
             };
@@ -268,8 +268,12 @@ impl<'a> Vigil<'a> {
         }
         let word = Word::of(&family.row.row().changes);
         let left = Duration::from_nanos(until_ns.saturating_sub(now_ns));
-        self.bedside
-            .sleep(lease.peers(), Some((word, self.seen)), behind, left);
+        let on = On {
+            word: Some((word, self.seen)),
+            behind,
+            ..On::default()
+        };
+        self.bedside.sleep(lease.peers(), on, left);
         match family.leases.inner.is_removed(lease.now_ns()) {
             true => Err(LeaseError::Removed.into()),
             false => Ok(Awake::Look),

@@ -241,9 +241,9 @@ impl Door for Gate {
             word: Some((futex::Word::quarter_of::<0>(self.named.word()), part)),
             // This process itself would have to die first.
             peer: Some(behind).filter(|&behind| self.arena().me_if_joined() != Some(behind)),
-            alarm: None,
             until_gone: true,
             timeout: Some(timeout),
+            ..Sleep::default()
         });
     }
 

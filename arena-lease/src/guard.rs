@@ -13,7 +13,7 @@ use crate::leases::Leases;
 use crate::loss::Loss;
 use crate::outcome::{Acquire, Hold, Refused};
 use crate::term::{Term, nanoseconds};
-use crate::wait::Bedside;
+use crate::wait::{Bedside, On};
 
 /// Keeps a lease alive from a thread, and releases it when it is dropped.
 ///
@@ -61,17 +61,17 @@ impl Lead {
     ///
     /// # Errors
     ///
-    /// As [`Leases::lease`] and [`Lease::acquire`]; [`LeaseError::Keeper`] when the system refuses the thread: then
+    /// As [`Leases::lease`] and [`Lease::acquire`]; [`LeaseError::Helper`] when the system refuses the thread: then
     /// nothing is held.
     pub fn contend(&self, leases: &Leases, name: impl AsRef<[u8]>) -> Result<Contest, LeaseError> {
         let lease = leases.lease(name, self.ttl.duration())?;
         let until_ns = lease.in_ns(self.wait);
         self.jitter(&lease);
-        self.acquire(lease, until_ns)
+        self.contend_until(lease, until_ns)
     }
 
     /// Waits until `until_ns` (0: not at all).
-    pub(crate) fn acquire(&self, lease: Lease, until_ns: u64) -> Result<Contest, LeaseError> {
+    pub(crate) fn contend_until(&self, lease: Lease, until_ns: u64) -> Result<Contest, LeaseError> {
         match lease.acquire_until(self.ttl, until_ns, self.cancel.as_ref())? {
             Acquire::Held(hold) => Ok(Contest::Won(self.guard(lease, hold)?)),
             Acquire::Refused(why) => Ok(Contest::Refused(why)),
@@ -96,7 +96,7 @@ impl Lead {
             if left_ns == 0 {
                 return;
             }
-            bedside.sleep(lease.peers(), None, None, Duration::from_nanos(left_ns));
+            bedside.sleep(lease.peers(), On::default(), Duration::from_nanos(left_ns));
         }
     }
 
@@ -109,7 +109,7 @@ impl Lead {
             is_over: false,
         };
         // Refused: the guard is dropped, and so the lease released.
-        keeper::keep(&guard.term).map_err(LeaseError::Keeper)?;
+        keeper::keep(&guard.term).map_err(LeaseError::Helper)?;
         Ok(guard)
     }
 }

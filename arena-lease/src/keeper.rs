@@ -17,7 +17,7 @@ use arena_peers::core::wiped::PerProcess;
 use arena_peers::ring;
 
 use crate::term::Term;
-use crate::wait::Bedside;
+use crate::wait::{Bedside, On};
 
 /// How long the thread stays when there is nothing to keep.
 const LINGER: Duration = Duration::from_millis(200);
@@ -89,7 +89,7 @@ fn run(word: &Arc<AtomicU32>) {
                 None => forget(&term),
             }
         }
-        bedside.sleep(&peers, None, None, next);
+        bedside.sleep(&peers, On::default(), next);
     }
 }
 

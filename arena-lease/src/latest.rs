@@ -239,7 +239,7 @@ struct Request<'a> {
 
 impl<'a> Request<'a> {
     fn make(family: &'a Family, lease: &Lease) -> Result<Option<Self>, LimitError> {
-        let guard = family.waiting().acquire(lease.clone(), 0)?.won();
+        let guard = family.waiting().contend_until(lease.clone(), 0)?.won();
         Ok(guard.map(|guard| {
             family.changed();
             Self {

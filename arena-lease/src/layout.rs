@@ -34,7 +34,7 @@ layout!(Head is 128 { lock @ 0, high @ 8, named @ 16, reserved @ 24 });
 ///
 /// ```text
 /// offset  size  field     written by                          read by
-///      0    16  word      see `word.rs`                       everybody; the kernel, at offset 8
+///      0    16  word      see `word.rs`                       everybody; the kernel, at 0 and 8
 ///     16     8  asked     waiters, raised to the fence that    whoever replaces that fence
 ///                         they wait behind
 ///     24     8  told      a holder that is told that it lost,  the same process's verbs
@@ -146,7 +146,12 @@ impl Row {
         futex::Word::quarter_of::<2>(&self.word)
     }
 
-    /// Wakes everybody who sleeps.
+    /// The quarter of the word that a renewal changes: the low half of the low one.
+    pub(crate) fn deadline(&self) -> futex::Word<'_> {
+        futex::Word::quarter_of::<0>(&self.word)
+    }
+
+    /// Wakes everybody who sleeps on the half.
     pub(crate) fn wake_all(&self) {
         let _ = self.half().wake_all();
     }

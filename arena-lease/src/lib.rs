@@ -66,7 +66,8 @@
 //!
 //! # More
 //!
-//! [`Lease::acquire_timeout`] waits for its turn, and a [`Cancel`] ends the wait. [`Leases::list`] and [`LeasesView`] show who holds what, the
+//! [`Lease::acquire_timeout`] waits for its turn, and a [`Cancel`] ends the wait. [`Leases::watch`]
+//! tells whenever another process leads, also by a descriptor. [`Leases::list`] and [`LeasesView`] show who holds what, the
 //! latter without taking part. The command `arena-lease` (feature `cli`) does all this around any program:
 //! `arena-lease run nightly -n -- backup --full`.
 //!
@@ -116,6 +117,12 @@
 //! | "no lock" | [`Standby`] and [`Succession`] say why: full, timed out, replaced, cancelled |
 //! | 0 is "unlimited" | 0 is refused; leave it out |
 //!
+//! # Features
+//!
+//! - `cli`: the command `arena-lease`.
+//! - `tokio`: `Lead::acquire` and `Term::lost` as futures that may be dropped anywhere. They run on any executor; of
+//!   tokio they need its channels alone, and one thread of this crate's waits for each `acquire`.
+//!
 //! # What it does not do
 //!
 //! It does not stop a holder that lost and does not look: between two looks of its own, a process that is stopped
@@ -144,6 +151,8 @@ mod clock;
 mod error;
 mod family;
 mod fenced;
+#[cfg(feature = "tokio")]
+mod future;
 mod gate;
 mod gate_protocol;
 mod gate_word;
@@ -153,6 +162,7 @@ mod latest;
 mod layout;
 mod lead;
 mod lead_options;
+mod leader_watch;
 mod lease;
 mod leases;
 mod limit;
@@ -189,6 +199,7 @@ pub use guard::{Contest, LeaseGuard};
 pub use latest::{LatestStandby, Succession};
 pub use lead::{LeadError, Led, lead};
 pub use lead_options::{InvalidLead, Lead, LeadOptions};
+pub use leader_watch::LeaderWatch;
 pub use lease::Lease;
 pub use leases::{Leases, LeasesOptions};
 pub use limit::{ConcurrencyLimit, LimitError, Place, PlaceState};

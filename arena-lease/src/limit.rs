@@ -235,7 +235,7 @@ impl ConcurrencyLimit {
             }
             taken
         });
-        attempted.map_err(LeaseError::Keeper)?
+        attempted.map_err(LeaseError::Helper)?
     }
 
     fn take_any(&self) -> Result<Result<Place, Vec<Obstacle>>, LimitError> {

@@ -11,8 +11,8 @@ use crate::name::Name;
 use crate::outcome::TookOver;
 use crate::protocol::World;
 use crate::snapshot::pack_since;
-use crate::wait::Bedside;
-use crate::word::NS_PER_MS;
+use crate::wait::{Bedside, On};
+use crate::word::{NS_PER_MS, Word};
 
 /// A row, and what its verbs ask about the world.
 pub(crate) struct Live<'a> {
@@ -20,6 +20,26 @@ pub(crate) struct Live<'a> {
     pub(crate) name: &'a Name,
     pub(crate) inner: &'a Inner,
     pub(crate) bedside: &'a Bedside,
+}
+
+impl Live<'_> {
+    /// Sleeps until who leads may be another one than `leader`, whom `word` was found to name.
+    pub(crate) fn watch(&self, word: Word, leader: Option<PeerId>, timeout: Duration) {
+        let half = word.half::<u128>().expect("it was decoded");
+        let bits: u128 = word.encode().expect("likewise");
+        // A renewal changes this, and does not matter while the holder is known to lead.
+        let low = u32::try_from(bits & u128::from(u32::MAX)).expect("the mask has 32 bits");
+        let on = On {
+            word: Some((self.row.half(), half)),
+            also: leader.is_none().then(|| (self.row.deadline(), low)),
+            behind: leader,
+        };
+        let timeout = match leader {
+            Some(_) => timeout.min(word.left(self.now_ns())),
+            None => timeout,
+        };
+        self.bedside.sleep(&self.inner.peers, on, timeout);
+    }
 }
 
 impl World for Live<'_> {
@@ -73,8 +93,12 @@ impl World for Live<'_> {
     }
 
     fn sleep(&self, half: u32, behind: Option<PeerId>, timeout: Duration) {
-        let word = Some((self.row.half(), half));
-        self.bedside.sleep(&self.inner.peers, word, behind, timeout);
+        let on = On {
+            word: Some((self.row.half(), half)),
+            behind,
+            ..On::default()
+        };
+        self.bedside.sleep(&self.inner.peers, on, timeout);
     }
 
     fn wake_all(&self) {

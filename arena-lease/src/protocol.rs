@@ -199,6 +199,22 @@ pub(crate) fn acquire_until<W: World>(
     }
 }
 
+/// The word, whose replacement wakes who sleeps on its half from now on, and so does the renewal of one that lapsed.
+pub(crate) fn watched<W: World>(world: &W) -> Result<Word, Fault> {
+    let (_, mut word) = load(world)?;
+    for _ in 0..ATTEMPTS {
+        // EDGE asked, waiter's half: as in `acquire_until`.
+        world.asked().fetch_max(word.fence, Ordering::Relaxed);
+        world.asked().fence(Ordering::SeqCst);
+        let (_, again) = load(world)?;
+        if again.fence == word.fence {
+            return Ok(again);
+        }
+        word = again;
+    }
+    Err(Fault::Contended)
+}
+
 /// See [`crate::Lease::renew`].
 pub(crate) fn renew<W: World>(
     world: &W,
@@ -212,13 +228,18 @@ pub(crate) fn renew<W: World>(
             Err(Fault::Corrupt(found)) => return Ok(Renewed::Lost(Lost::Corrupt { found })),
             Err(fault) => return Err(fault),
         };
-        let to = match word.renew::<BitsOf<W>>(fence, &ask(world, me, ttl)) {
+        let ask = ask(world, me, ttl);
+        let to = match word.renew::<BitsOf<W>>(fence, &ask) {
             Extension::Lost(lost) => return Ok(Renewed::Lost(lost)),
             Extension::Extend(to) => to,
             Extension::ClockExhausted => return Err(Fault::ClockExhausted),
         };
         if to != word && !exchange(world, seen, to) {
             continue;
+        }
+        if word.is_over(ask.now_ns) {
+            // Who watches took the lease for nobody's.
+            wake_if_asked(world, fence);
         }
         let lost = match confirm(world, me, ttl, to)? {
             Confirmed::Held { until_ms, left } => return Ok(Renewed::Held { until_ms, left }),

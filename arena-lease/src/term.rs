@@ -14,7 +14,7 @@ use crate::lead_options::Lead;
 use crate::lease::Lease;
 use crate::loss::Loss;
 use crate::outcome::{Hold, Lost, Renewed, TookOver};
-use crate::wait::Bedside;
+use crate::wait::{Bedside, On};
 use crate::word::{NS_PER_MS, Word};
 
 /// How often a look at the lease that came too late is repeated because somebody renewed meanwhile.
@@ -44,6 +44,9 @@ struct Inner {
     step_down: AtomicBool,
     /// Never touched in a child of fork, where it may have been copied half-written.
     loss: OnceLock<Loss>,
+    /// The loss, for who awaits it.
+    #[cfg(feature = "tokio")]
+    heard: tokio::sync::SetOnce<Loss>,
     /// Rung whenever who waits for the end has something to look at.
     word: Arc<AtomicU32>,
     listening: OnceLock<[Option<Listening>; 2]>,
@@ -66,6 +69,8 @@ impl Term {
                 rules: rules.clone(),
                 step_down: AtomicBool::new(false),
                 loss: OnceLock::new(),
+                #[cfg(feature = "tokio")]
+                heard: tokio::sync::SetOnce::new(),
                 word: Arc::default(),
                 listening: OnceLock::new(),
             }),
@@ -190,12 +195,17 @@ impl Term {
                 return None;
             }
             let rest = Duration::from_nanos(end_ns.min(until_ns).saturating_sub(now_ns));
-            bedside.sleep(lease.peers(), None, None, rest);
+            bedside.sleep(lease.peers(), On::default(), rest);
         }
     }
 
     pub(crate) fn id(&self) -> u64 {
         self.inner.id
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn heard(&self) -> &tokio::sync::SetOnce<Loss> {
+        &self.inner.heard
     }
 
     pub(crate) fn rules(&self) -> &Lead {
@@ -304,6 +314,8 @@ impl Term {
             // So that no other handle renews what this one called lost.
             inner.lease.forfeit_at(inner.hold.fence);
             ring(&inner.word);
+            #[cfg(feature = "tokio")]
+            inner.heard.set(loss).expect("it was settled once");
             if let Some(tell) = &inner.rules.on_lost {
                 // Its panic is the panic hook's to report: this may be the keeper's thread, or a drop in a panic.
                 let _panicked = catch_unwind(AssertUnwindSafe(|| (tell.0)(loss)));

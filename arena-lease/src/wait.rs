@@ -25,6 +25,17 @@ pub(crate) struct Bedside {
     kept: RefCell<Option<Kept>>,
 }
 
+/// What a sleep is on besides.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct On<'a> {
+    /// A word of the arena, and what it was: changed or woken, it ends the sleep.
+    pub(crate) word: Option<(Word<'a>, u32)>,
+    /// Another one.
+    pub(crate) also: Option<(Word<'a>, u32)>,
+    /// A peer whose death ends the sleep.
+    pub(crate) behind: Option<PeerId>,
+}
+
 #[derive(Debug, Default)]
 struct Kept {
     word: Arc<AtomicU32>,
@@ -70,21 +81,15 @@ impl Bedside {
         Arc::clone(&self.kept.borrow_mut().get_or_insert_default().word)
     }
 
-    /// Sleeps until `word` is not what it was seen to be or is woken, the private word is rung, `behind` is proven
-    /// dead, the arena is destroyed, or `timeout` is over.
+    /// Sleeps until something happens to what there is to sleep `on`, the private word is rung, the arena is
+    /// destroyed, or `timeout` is over.
     ///
     /// Where no alarm is to be had (no thread, no descriptor) the sleep ends by the kernel's timeout, which does
     /// not count the time that the machine sleeps, and a death without a bell is looked for once a second.
-    pub(crate) fn sleep(
-        &self,
-        peers: &Peers,
-        word: Option<(Word<'_>, u32)>,
-        behind: Option<PeerId>,
-        timeout: Duration,
-    ) {
+    pub(crate) fn sleep(&self, peers: &Peers, on: On<'_>, timeout: Duration) {
         let mut kept = self.kept.borrow_mut();
         let kept = kept.get_or_insert_default();
-        kept.set(peers, behind, timeout);
+        kept.set(peers, on.behind, timeout);
         let by_hand = Alarm::by_hand(&kept.word);
         let (alarm, slack) = match &kept.alarm {
             Some((alarm, _)) => (alarm, SLACK),
@@ -96,8 +101,9 @@ impl Bedside {
         };
         // Whatever ended the sleep, the caller looks at the word, and judges the holder, anew.
         let _slept = peers.sleep(&Sleep {
-            word,
-            peer: behind,
+            word: on.word,
+            also: on.also,
+            peer: on.behind,
             alarm: Some((alarm, kept.ticket)),
             until_gone: true,
             timeout: Some(timeout.saturating_add(slack).min(most)),

@@ -1,4 +1,4 @@
-//! What guards leave behind: nothing. Alone in its binary, because it counts what the process has.
+//! What guards and watches leave behind: nothing. Alone in its binary, because it counts what the process has.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod common;
@@ -9,12 +9,18 @@ use std::time::Duration;
 use arena_lease::{ArenaOptions, Cancel, LeadOptions, Leases};
 use common::count;
 
+/// One test: what it counts is the process's.
 #[test]
-fn hundred_guards_are_two_threads_and_leave_no_thread_and_no_descriptor() {
+fn guards_and_watches_leave_no_thread_and_no_descriptor() {
     let arena = ArenaOptions::new().anonymous().unwrap();
     let leases = Leases::open(&arena).unwrap();
     // The bell's thread stays for as long as the arena is open.
     arena.hang_bell().unwrap();
+    hundred_guards_are_two_threads(&leases);
+    hundred_watches_are_a_thread_and_a_descriptor_each(&leases);
+}
+
+fn hundred_guards_are_two_threads(leases: &Leases) {
     let (threads, fds) = (count("/proc/self/task"), count("/proc/self/fd"));
     for round in 0..3 {
         let cancel = Cancel::new();
@@ -23,7 +29,7 @@ fn hundred_guards_are_two_threads_and_leave_no_thread_and_no_descriptor() {
         let guards: Vec<_> = (0..100)
             .map(|i| {
                 rules
-                    .contend(&leases, format!("lease {i}"))
+                    .contend(leases, format!("lease {i}"))
                     .unwrap()
                     .won()
                     .unwrap()
@@ -57,6 +63,30 @@ fn hundred_guards_are_two_threads_and_leave_no_thread_and_no_descriptor() {
             std::thread::yield_now();
         }
         assert_eq!(count("/proc/self/fd"), fds);
-        assert_eq!(arena.attachments().len(), 1);
+        assert_eq!(leases.arena().attachments().len(), 1);
+    }
+}
+
+fn hundred_watches_are_a_thread_and_a_descriptor_each(leases: &Leases) {
+    let (threads, fds) = (count("/proc/self/task"), count("/proc/self/fd"));
+    for _ in 0..3 {
+        let lease = leases.lease("lease 7", Duration::from_secs(30)).unwrap();
+        assert!(lease.acquire().unwrap().held().is_some());
+        let mut watches: Vec<_> = (0..100)
+            .map(|i| leases.watch(format!("lease {i}")).unwrap())
+            .collect();
+        for watch in &mut watches {
+            assert!(watch.next(Duration::MAX).unwrap().is_some());
+        }
+        assert!(lease.release().unwrap());
+        assert!(!watches[7].next(Duration::MAX).unwrap().unwrap().held);
+        assert!(count("/proc/self/task") >= threads + 100);
+        drop(watches);
+        // Their threads have ended; the one that told them of deadlines lingers.
+        assert!(count("/proc/self/task") <= threads + 1);
+        while count("/proc/self/task") > threads || count("/proc/self/fd") > fds {
+            std::thread::yield_now();
+        }
+        assert_eq!(count("/proc/self/fd"), fds);
     }
 }

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use arena_lease::{
     Acquire, Arena, Hold, Lease, LeaseError, Leases, Lost, Refused, Renewed, TookOver,
 };
-use common::{Actor, at, place, role};
+use common::{Actor, at, place, role, threads};
 use nix::sys::signal::Signal;
 use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, Pid, fork};
+use nix::unistd::{ForkResult, fork};
 
 const TTL: Duration = Duration::from_secs(30);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -128,21 +128,6 @@ fn a_waiter_takes_over_from_a_holder_that_dies_while_it_waits() {
     holder.kill_unreaped();
     assert_eq!(waiter.at().parse::<u64>().unwrap(), fence + 1);
     assert!(started.elapsed() < TTL / 2);
-}
-
-/// Of every thread of a process: its name, its state, and how often it gave the processor up by itself.
-fn threads(pid: Pid) -> Vec<(String, char, u64)> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let thread = |task: std::fs::DirEntry| {
-        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
-        let field = |name: &str| {
-            let line = status.lines().find(|line| line.starts_with(name))?;
-            Some(line.split_once(':')?.1.trim().to_owned())
-        };
-        let switches = field("voluntary_ctxt_switches")?.parse().ok()?;
-        Some((field("Name")?, field("State")?.chars().next()?, switches))
-    };
-    tasks.flatten().filter_map(thread).collect()
 }
 
 /// Goal: who waits behind a lease that is renewed again and again does not wake for it, and polls nothing.

@@ -23,6 +23,8 @@ use protocol::{Bedroom, Night, Rang};
 pub struct Sleep<'a> {
     /// A word of the arena, and what it was when the caller decided to sleep.
     pub word: Option<(Word<'a>, u32)>,
+    /// Another one, likewise.
+    pub also: Option<(Word<'a>, u32)>,
     /// A peer whose death ends the sleep.
     pub peer: Option<PeerId>,
     /// An alarm, and its ticket: rung by the watcher thread, or by who cancels. One that watches
@@ -81,6 +83,7 @@ impl Peers {
         let slept = protocol::sleep(&Bed {
             peers: self,
             word: sleep.word,
+            also: sleep.also,
             peer: sleep.peer,
             alarm,
             until_gone: sleep.until_gone,
@@ -106,6 +109,7 @@ pub(crate) struct Bedside<'a> {
 struct Bed<'a> {
     peers: &'a Peers,
     word: Option<(Word<'a>, u32)>,
+    also: Option<(Word<'a>, u32)>,
     peer: Option<PeerId>,
     alarm: Option<Bedside<'a>>,
     until_gone: bool,
@@ -163,7 +167,10 @@ impl<'a> Bedroom for Bed<'a> {
         let mut words = [(Word::of(&NOBODYS), 0); futex::MOST_WORDS];
         let mut count = 0;
         // The bell first, so that it is known by its index.
-        for word in [bell_word, self.word, alarm, gone].into_iter().flatten() {
+        for word in [bell_word, self.word, self.also, alarm, gone]
+            .into_iter()
+            .flatten()
+        {
             words[count] = word;
             count += 1;
         }
@@ -211,12 +218,16 @@ impl Bed<'_> {
         }
     }
 
-    /// By the alarm, or by the arena's end.
+    /// By the alarm, the arena's end, or the other word.
     fn is_told(&self) -> bool {
         let rang = self.alarm.is_some_and(|alarm| {
             // EDGE alarm, acquire half.
             alarm.word.load(Ordering::Acquire) != alarm.ticket
         });
+        // The kernel alone may look at a part of a word: without time to sleep it does that.
+        let has_changed =
+            |(word, seen): (Word<'_>, u32)| word.wait(seen, Some(Duration::ZERO)) == Wait::Changed;
         rang || self.until_gone && self.peers.arena().is_gone()
+            || self.also.is_some_and(has_changed)
     }
 }

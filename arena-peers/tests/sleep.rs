@@ -181,6 +181,22 @@ fn every_other_end_of_a_sleep(peers: &Peers, peer: PeerId) {
         ..sleep
     };
     assert_eq!(peers.sleep(&other), Slept::Woken);
+    // And so for the second.
+    let second = AtomicU32::new(7);
+    let other = Sleep {
+        also: Some((Word::of(&second), 7)),
+        ..sleep
+    };
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| peers.sleep(&other));
+        second.store(8, Ordering::Relaxed);
+        while !sleeper.is_finished() {
+            wake_all(&second);
+            std::thread::yield_now();
+        }
+        assert_eq!(sleeper.join().unwrap(), Slept::Woken);
+    });
+    assert_eq!(peers.sleep(&other), Slept::Woken);
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| peers.sleep(&sleep));
         while !sleeper.is_finished() {

@@ -9,7 +9,7 @@ use nix::time::{ClockId, clock_gettime};
 use super::{Word, timespec};
 
 /// The most words that one sleep can be on here.
-pub const MOST_WORDS: usize = 4;
+pub const MOST_WORDS: usize = 5;
 
 /// Why a sleep on several words ended.
 #[must_use = "the words are to be looked at again, and the deadline too"]
@@ -50,7 +50,10 @@ const SHARED_U32: u32 = 2;
 ///
 /// With no word, or with more than [`MOST_WORDS`].
 pub fn wait_any(words: &[(Word<'_>, u32)], timeout: Option<Duration>) -> WaitAny {
-    assert!((1..=MOST_WORDS).contains(&words.len()), "1 to 4 words");
+    assert!(
+        (1..=MOST_WORDS).contains(&words.len()),
+        "1 to {MOST_WORDS} words"
+    );
     let mut waiters = [Waiter::default(); MOST_WORDS];
     for (waiter, &(word, expected)) in waiters.iter_mut().zip(words) {
         *waiter = Waiter {

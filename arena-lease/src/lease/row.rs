@@ -48,6 +48,11 @@ impl Lease {
         self.inner().arena.is_gone() || self.inner().was_removed()
     }
 
+    /// As [`is_gone`](Self::is_gone), asked of the system, though not too often.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.inner().arena.is_gone() || self.inner().is_removed(self.now_ns())
+    }
+
     /// Whether the arena's file was removed, asked of the system.
     pub(crate) fn is_unlinked(&self) -> bool {
         self.inner().arena.is_unlinked()
@@ -59,6 +64,10 @@ impl Lease {
 
     pub(crate) fn peers(&self) -> &Peers {
         &self.inner().peers
+    }
+
+    pub(crate) fn me(&self) -> Result<PeerId, LeaseError> {
+        Ok(self.inner().arena.me()?)
     }
 
     pub(crate) fn me_if_joined(&self) -> Option<PeerId> {
@@ -74,7 +83,7 @@ impl Lease {
     }
 
     /// [`on_row`](Self::on_row), for a verb that sleeps.
-    pub(super) fn on_row_beside<T>(
+    pub(crate) fn on_row_beside<T>(
         &self,
         bedside: &Bedside,
         mut verb: impl FnMut(&Live<'_>) -> Result<T, Fault>,

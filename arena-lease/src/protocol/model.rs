@@ -5,12 +5,13 @@
 //! to be in, between the load, the clock and the exchange.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use loom::sync::Arc;
 use loom::thread;
 
-use super::Fault;
 use super::modelled::{Shared, TTL_MS, check, peer, ttl};
+use super::{Fault, World as _};
 use crate::outcome::{Acquire, Hold, Lost, Refused, Renewed, TookOver};
 use crate::word::Word;
 
@@ -190,6 +191,31 @@ fn edge_asked_a_handover_moves_waiters_on_to_the_next_holder() {
             assert!(super::release(&*shared, peer(2), hold.fence, 0).unwrap());
         }
         assert!(held(waiter.join().unwrap()).is_some());
+    });
+}
+
+#[test]
+fn edge_asked_a_watch_sees_the_last_of_several_changes() {
+    // Three take half a minute, and showed nothing else.
+    check(2, || {
+        let shared = Shared::held_by(peer(0));
+        let watch = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                loop {
+                    let word = super::watched(&*shared).unwrap();
+                    if word.fence == 2 && word.lost_to().is_none() {
+                        return;
+                    }
+                    let half = word.half::<u64>().unwrap();
+                    shared.sleep(half, None, Duration::MAX);
+                }
+            })
+        };
+        assert!(super::release(&*shared, peer(0), 1, 0).unwrap());
+        assert_eq!(held(shared.acquire(peer(1))).unwrap().fence, 2);
+        assert!(super::release(&*shared, peer(1), 2, 0).unwrap());
+        watch.join().unwrap();
     });
 }
 

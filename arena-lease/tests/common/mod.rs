@@ -102,3 +102,18 @@ pub(crate) fn place() -> (tempfile::TempDir, PathBuf) {
 pub(crate) fn count(of: &str) -> usize {
     std::fs::read_dir(of).unwrap().count()
 }
+
+/// Of every thread of a process: its name, its state, and how often it gave the processor up by itself.
+pub(crate) fn threads(pid: Pid) -> Vec<(String, char, u64)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let thread = |task: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        let switches = field("voluntary_ctxt_switches")?.parse().ok()?;
+        Some((field("Name")?, field("State")?.chars().next()?, switches))
+    };
+    tasks.flatten().filter_map(thread).collect()
+}
