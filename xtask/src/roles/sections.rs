@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use arena_core::{Arena, AttachmentId, LockWord};
-use arena_lease::{Acquire, Lease};
+use arena_lease::{Acquire, Enter, Gate, Lease};
 use arena_peers::Peers;
 
 use super::{
@@ -27,6 +27,8 @@ pub(super) const SECTIONS: &[Section] = &[
     ("renew", nothing, renew),
     ("release", nothing, release),
     ("name", nothing, name),
+    ("enter", nothing, enter),
+    ("leave-gate", nothing, leave_gate),
 ];
 
 /// The zygote is attached, and its children inherit the handle.
@@ -218,6 +220,44 @@ fn name(_: Option<&Arena>, told: &str) -> Ready {
         move || leases.lease(&name, Duration::from_secs(10)),
         |named| named.map_or_else(|e| refused(&e), |lease| format!("named {}", lease.fence())),
     )
+}
+
+/// Told: a path and a fence. Inside for good.
+fn enter(_: Option<&Arena>, told: &str) -> Ready {
+    let (gate, fence) = gate(told);
+    section(
+        move || gate.enter(fence, Duration::ZERO),
+        |entered| match entered {
+            Ok(Enter::Entered(guard)) => {
+                keep(guard);
+                "entered".to_owned()
+            }
+            Ok(Enter::Stale { newest }) => format!("stale {newest}"),
+            Ok(Enter::Busy { by, .. }) => format!("busy {}", text::id(by)),
+            Err(e) => refused(&e),
+        },
+    )
+}
+
+/// Told: likewise. Inside before, outside after.
+fn leave_gate(_: Option<&Arena>, told: &str) -> Ready {
+    let (gate, fence) = gate(told);
+    let entered = gate
+        .enter(fence, Duration::ZERO)
+        .expect("the gate is whole");
+    let guard = entered.entered().expect("nobody is inside");
+    section(move || drop(guard), |()| "left".to_owned())
+}
+
+fn gate(told: &str) -> (&'static Gate, u64) {
+    let (path, fence) = two(told);
+    let arena = keep(arena(path));
+    // The first to enter in a process hangs its bell; here before the section, so that one thread runs in it.
+    arena.hang_bell().expect("a thread is to be had");
+    let gate = keep(Gate::open(arena, "ledger").expect("there is room for a name"));
+    await_parked();
+    let fence = fence.parse().expect("the scenario gives a number here");
+    (gate, fence)
 }
 
 fn lease(told: &str) -> Lease {

@@ -9,6 +9,7 @@ mod lock;
 mod peers;
 mod races;
 mod step;
+mod step_gate;
 mod step_lease;
 
 use crate::scenario::Scenario;
@@ -25,6 +26,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         races::SCENARIOS,
         step::SCENARIOS,
         step_lease::SCENARIOS,
+        step_gate::SCENARIOS,
     ]
     .concat()
 }
