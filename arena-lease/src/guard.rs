@@ -139,7 +139,9 @@ impl LeaseGuard {
             _ => term.rules().min_hold,
         };
         // Also when it was lost: the margin need not be waited for any more.
-        let released = term.lease().release_held_for(term.fence(), min_hold);
+        let released = term
+            .lease()
+            .release_with(term.fence(), min_hold, term.heir());
         match (told, released) {
             (Some(loss), _) => Err(loss),
             (None, Ok(true)) => match term.settle(Loss::Released) {

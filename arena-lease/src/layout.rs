@@ -43,7 +43,10 @@ layout!(Head is 128 { lock @ 0, high @ 8, named @ 16, reserved @ 24 });
 ///     40     8  steals    who took over, after it              statistics (may trail)
 ///     48     8  since     who acquired, after it: the low 24   statistics (ignored unless its fence is the
 ///                         bits of its fence, 40 of its clock   word's)
-///     56    72  reserved  nobody                              nobody
+///     56     8  heir      who releases in favour of a peer,    who acquires (ignored unless its fence is the
+///                         before it: the low 24 bits of the    word's)
+///                         fence, the peer's slot and epoch
+///     64    64  reserved  nobody                              nobody
 ///    128     8  name_len  a namer; 0: the row has no name      everybody, after the word
 ///    136    96  name      a namer, NUL-padded                  likewise
 ///    232    24  reserved  nobody                              nobody
@@ -57,13 +60,14 @@ pub(crate) struct Row {
     pub(crate) acquires: AtomicU64,
     pub(crate) steals: AtomicU64,
     pub(crate) since: AtomicU64,
-    pub(crate) reserved: [AtomicU64; 9],
+    pub(crate) heir: AtomicU64,
+    pub(crate) reserved: [AtomicU64; 8],
     pub(crate) name_len: AtomicU64,
     pub(crate) name: [AtomicU64; NAME_WORDS],
     pub(crate) reserved_name: [AtomicU64; 3],
 }
 layout!(Row is 256 {
-    word @ 0, asked @ 16, told @ 24, acquires @ 32, steals @ 40, since @ 48, reserved @ 56,
+    word @ 0, asked @ 16, told @ 24, acquires @ 32, steals @ 40, since @ 48, heir @ 56, reserved @ 64,
     name_len @ 128, name @ 136, reserved_name @ 232,
 });
 

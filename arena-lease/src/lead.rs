@@ -88,6 +88,9 @@ impl Lead {
     /// The lease is renewed meanwhile by a thread. Nothing ends the body from outside: when the leadership is lost, the
     /// [`Term`] says so, and the body is to return.
     ///
+    /// It is the *process* that leads: two threads of it that lead the same name do so at once, until the first of them
+    /// releases. Between threads, use a mutex.
+    ///
     /// # Errors
     ///
     /// As [`contend`](Self::contend); the body was not run then.

@@ -5,13 +5,14 @@ mod row;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::PeerId;
 use crate::cancel::Cancel;
 use crate::error::LeaseError;
 use crate::leases::Leases;
 use crate::name::Name;
 use crate::outcome::{Acquire, Lost, Refused, Renewed};
 use crate::protocol::{self, Fault, World as _};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, pack_heir};
 use crate::stats::{Holder, Stats};
 use crate::term::nanoseconds;
 use crate::ttl::Ttl;
@@ -246,17 +247,59 @@ impl Lease {
     /// As [`release`](Self::release), and [`LeaseError::TtlBeyondClock`] for a `min_hold` that ends after the last
     /// moment a lease word can hold: the lease is what it was.
     pub fn release_held_for(&self, fence: u64, min_hold: Duration) -> Result<bool, LeaseError> {
+        self.release_with(fence, min_hold, None)
+    }
+
+    /// [`release_at`](Self::release_at) in favour of `heir`: for `head_start` from now nobody else acquires, this process
+    /// included. When `heir` does not want the lease, or is dead, all the others have lost that time.
+    ///
+    /// Measured on `CLOCK_BOOTTIME`, in milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// As [`release_held_for`](Self::release_held_for).
+    pub fn release_to(
+        &self,
+        fence: u64,
+        heir: PeerId,
+        head_start: Duration,
+    ) -> Result<bool, LeaseError> {
+        self.release_with(fence, Duration::ZERO, Some((heir, head_start)))
+    }
+
+    /// A minimum hold binds the heir too: as long as it lasts, nobody is favoured.
+    pub(crate) fn release_with(
+        &self,
+        fence: u64,
+        min_hold: Duration,
+        heir: Option<(PeerId, Duration)>,
+    ) -> Result<bool, LeaseError> {
         let Some(me) = self.me_if_joined() else {
             return Ok(false);
         };
-        let min_ms = u64::try_from(min_hold.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         let released = self.on_row(|row| {
+            let now_ms = row.now_ns() / NS_PER_MS;
             let noted = Snapshot::of(row.row).and_then(|seen| seen.since_ms(fence));
             // Not noted: another holder's by now, or this one was stopped before it noted it.
-            let since_ms = noted.unwrap_or_else(|| row.now_ns() / NS_PER_MS);
-            let not_before_ms = match min_ms {
+            let since_ms = noted.unwrap_or(now_ms);
+            let kept_ms = match milliseconds(min_hold) {
                 0 => 0,
-                _ => since_ms.saturating_add(min_ms),
+                min_ms => since_ms.saturating_add(min_ms),
+            };
+            let not_before_ms = match heir {
+                Some((heir, head_start)) if kept_ms <= now_ms => {
+                    let (_, word) = protocol::load(row)?;
+                    if word.fence != fence || !word.names(me) {
+                        return Ok(false);
+                    }
+                    // Relaxed: published by the release (EDGE handover). Should the lease be lost before that, it is of no
+                    // effect: its fence is not the word's.
+                    row.row
+                        .heir
+                        .store(pack_heir(fence, heir), Ordering::Relaxed);
+                    (now_ms + 1).saturating_add(milliseconds(head_start))
+                }
+                _ => kept_ms,
             };
             if not_before_ms > <u128 as Bits>::MAX_UNTIL_MS {
                 return Err(Fault::ClockExhausted);
@@ -359,6 +402,11 @@ impl Lease {
     pub fn leases(&self) -> &Leases {
         &self.leases
     }
+}
+
+/// Rounded up.
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// The clock at the look that left `left` of a lease until `until_ms`.

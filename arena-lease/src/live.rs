@@ -10,7 +10,7 @@ use crate::leases::Inner;
 use crate::name::Name;
 use crate::outcome::TookOver;
 use crate::protocol::World;
-use crate::snapshot::pack_since;
+use crate::snapshot::{pack_heir, pack_since};
 use crate::wait::{Bedside, On};
 use crate::word::{NS_PER_MS, Word};
 
@@ -80,6 +80,11 @@ impl World for Live<'_> {
 
     fn is_dead(&self, peer: PeerId) -> bool {
         self.inner.is_dead(peer)
+    }
+
+    fn is_heir(&self, fence: u64, peer: PeerId) -> bool {
+        // Relaxed: stored before the word was exchanged (EDGE handover).
+        self.row.heir.load(Ordering::Relaxed) == pack_heir(fence, peer)
     }
 
     fn taken(&self, fence: u64, now_ns: u64, took_over: Option<TookOver>) {

@@ -67,6 +67,8 @@ pub(crate) trait World {
     fn reserve(&self, fence: u64) -> bool;
     /// Whether the kernel proves that the peer's process is gone.
     fn is_dead(&self, peer: PeerId) -> bool;
+    /// Whether the release of `fence` favoured `peer`. Read after the word was loaded.
+    fn is_heir(&self, fence: u64, peer: PeerId) -> bool;
     /// The lease changed hands; for statistics, which may trail.
     fn taken(&self, fence: u64, now_ns: u64, took_over: Option<TookOver>);
     /// Sleeps until woken, the half-word is not `half`, the holder `behind` is proven dead, or the time is up.
@@ -99,7 +101,11 @@ pub(crate) fn acquire<W: World>(world: &W, me: PeerId, ttl: Ttl) -> Result<Acqui
     let mut taken_from = None;
     for _ in 0..ATTEMPTS {
         let (seen, word) = load(world)?;
-        let ask = ask(world, me, ttl);
+        let ask = Ask {
+            // Nobody but a holder writes it, so of a free word it is the releaser's.
+            is_heir: word.owner == Owner::Nobody && world.is_heir(word.fence, me),
+            ..ask(world, me, ttl)
+        };
         let (to, took_over) = match word
             .acquire::<BitsOf<W>>(&ask, world.least_fence(), |peer| world.is_dead(peer))
         {
@@ -398,6 +404,7 @@ fn ask<W: World>(world: &W, me: PeerId, ttl: Ttl) -> Ask {
         now_ns: world.now_ns(),
         ttl,
         told: told(world),
+        is_heir: false,
     }
 }
 

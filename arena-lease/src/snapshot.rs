@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 use arena_peers::core::OutOfBounds;
 use arena_peers::core::RegionView;
 
+use crate::PeerId;
 use crate::layout::{HEAD_BYTES, NAME_WORDS, ROW_BYTES, Row, at};
 use crate::name::Name;
 use crate::protocol::{Cell, Mark};
 use crate::word::{Bits, Owner, Word};
 
-const SINCE_FENCE_BITS: u32 = 24;
+const FENCE_BITS: u32 = 24;
 const SINCE_MS_BITS: u32 = 40;
 
 /// How often a row that changed hands while it was copied is copied again.
@@ -129,8 +130,15 @@ fn is_retired<B: Bits>(bits: B) -> bool {
 
 /// The low bits of a fence, and the moment at which it was acquired.
 pub(crate) fn pack_since(fence: u64, now_ms: u64) -> u64 {
-    let fence = fence & ((1 << SINCE_FENCE_BITS) - 1);
+    let fence = fence & ((1 << FENCE_BITS) - 1);
     fence << SINCE_MS_BITS | now_ms & ((1 << SINCE_MS_BITS) - 1)
+}
+
+/// Whom a release of `fence` favours: the low bits of the fence, and the peer in the 35 below.
+pub(crate) fn pack_heir(fence: u64, heir: PeerId) -> u64 {
+    const PEER_BITS: u32 = PeerId::SLOT_BITS + PeerId::GENERATION_BITS;
+    let fence = fence & ((1 << FENCE_BITS) - 1);
+    fence << PEER_BITS | heir.to_bits()
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ pub(crate) struct Ask {
     pub(crate) ttl: Ttl,
     /// The largest fence of this row whose holder was told that it lost.
     pub(crate) told: u64,
+    /// Whether the last holder released in favour of `me`: it need not wait until the others may.
+    pub(crate) is_heir: bool,
 }
 
 /// What acquire wants to do.
@@ -76,7 +78,7 @@ impl Word {
         let over = self.is_over(ask.now_ns);
         let took_over = match self.owner {
             Owner::Retired => return Attempt::Renaming,
-            Owner::Nobody if over => None,
+            Owner::Nobody if over || ask.is_heir => None,
             Owner::Nobody => {
                 return Attempt::Refused(Refused::NotBefore {
                     fence,
@@ -184,6 +186,7 @@ mod tests {
             now_ns: now_ms * MS,
             ttl: Ttl::new(Duration::from_millis(ttl_ms)).unwrap(),
             told: 0,
+            is_heir: false,
         }
     }
 
@@ -236,6 +239,22 @@ mod tests {
         assert_eq!(refused, Attempt::Refused(why));
         let taken = acquire(free(7, at_ms), &ask(peer(1, 1), 101, 30), false);
         assert!(matches!(taken, Attempt::Take { .. }));
+    }
+
+    #[test]
+    fn an_heir_takes_a_free_lease_before_the_others_may_and_nothing_from_a_holder() {
+        let me = peer(1, 1);
+        let heir = Ask {
+            is_heir: true,
+            ..ask(me, 100, 30)
+        };
+        let (to, took_over) = (held(8, me, 130), None);
+        assert_eq!(
+            acquire(free(7, 900), &heir, false),
+            Attempt::Take { to, took_over }
+        );
+        let refused = acquire(held(7, peer(2, 1), 900), &heir, false);
+        assert!(matches!(refused, Attempt::Refused(Refused::Held { .. })));
     }
 
     #[test]

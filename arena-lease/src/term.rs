@@ -42,7 +42,8 @@ struct Inner {
     /// When the lease is to be renewed next; the keeper's alone.
     renew_ns: AtomicU64,
     step_down: AtomicBool,
-    /// Never touched in a child of fork, where it may have been copied half-written.
+    heir: OnceLock<(PeerId, Duration)>,
+    /// As `heir`, never touched in a child of fork, where it may have been copied half-written.
     loss: OnceLock<Loss>,
     /// The loss, for who awaits it.
     #[cfg(feature = "tokio")]
@@ -68,6 +69,7 @@ impl Term {
                 renew_ns: AtomicU64::new(now_ns.saturating_add(nanoseconds(rules.renew_every))),
                 rules: rules.clone(),
                 step_down: AtomicBool::new(false),
+                heir: OnceLock::new(),
                 loss: OnceLock::new(),
                 #[cfg(feature = "tokio")]
                 heard: tokio::sync::SetOnce::new(),
@@ -140,6 +142,20 @@ impl Term {
         // EDGE cancelled, release half.
         self.inner.step_down.store(true, Ordering::Release);
         ring(&self.inner.word);
+    }
+
+    /// [`step_down`](Self::step_down) in favour of `heir`: when the lease is released, for `head_start` nobody else
+    /// acquires it. See [`Lease::release_to`]. The first heir stands. A minimum hold that is not over binds
+    /// the heir too.
+    pub fn step_down_for(&self, heir: PeerId, head_start: Duration) {
+        if !self.is_forked() {
+            let _first = self.inner.heir.set((heir, head_start));
+        }
+        self.step_down();
+    }
+
+    pub(crate) fn heir(&self) -> Option<(PeerId, Duration)> {
+        self.inner.heir.get().copied()
     }
 
     /// Whether [`step_down`](Self::step_down) was called. One load.

@@ -8,7 +8,8 @@
 //!  75 .. 128     fence      the newest that was issued                        acquire
 //!
 //! slot + 1   epoch   deadline      state     who may change it next
-//!     0        0     not before    free      anybody once the deadline passed, to held; a namer, to retired
+//!     0        0     not before    free      anybody once the deadline passed, or the row's heir, to held; a namer,
+//!                                            once it passed, to retired
 //!  1..=2046   > 0    held until    held      its holder, to held (later) or free; anybody once the deadline
 //!                                            passed or with proof of death, to held with a larger fence
 //!   2047       0         0         retired   the owner of the table's lock, to free with a larger fence

@@ -420,6 +420,77 @@ fn who_is_asked_to_step_down_leads_until_the_work_is_done() {
     assert_eq!(told(&heard), [Loss::Released]);
 }
 
+/// Goal: of two who wait, the one that was named comes next, and the other after it.
+#[test]
+fn who_steps_down_for_somebody_is_followed_by_that_one() {
+    let (_directory, path) = place();
+    let leases = leases_in(&path);
+    let guard = win(&Lead::default(), &leases);
+    let mut others = [(); 2].map(|()| Actor::start("lead", &path));
+    let peer_of = |actor: &Actor| loop {
+        let rows = leases.arena().attachments();
+        let mut of_actor = rows.iter().filter(|row| {
+            row.identity
+                .is_some_and(|known| known.pid == actor.child.id())
+        });
+        if let Some(row) = of_actor.next() {
+            return row.id;
+        }
+    };
+    let [_, heir] = others.each_ref().map(peer_of);
+    guard.step_down_for(heir, TTL * 120);
+    assert!(guard.is_leading() && !guard.goes_on());
+    let fence = guard.fence();
+    guard.release().unwrap();
+    let [other, heir] = &mut others;
+    assert_eq!(heir.at(), (fence + 1).to_string());
+    heir.go_on();
+    assert!(heir.at().starts_with("Done"));
+    assert_eq!(other.at(), (fence + 2).to_string());
+}
+
+#[test]
+fn an_heir_that_does_not_come_costs_the_others_the_head_start_and_no_more() {
+    let (leases, clock) = stopped();
+    let lease = leases.lease("nightly", TTL).unwrap();
+    let fence = lease.acquire().unwrap().held().unwrap().fence;
+    let nobody = arena_lease::PeerId::new(7, 7).unwrap();
+    assert!(!lease.release_to(fence - 1, nobody, TTL).unwrap());
+    assert!(lease.release_to(fence, nobody, S).unwrap());
+    clock.pass(S);
+    let early = lease.acquire().unwrap();
+    assert!(
+        matches!(early, Acquire::Refused(Refused::NotBefore { opens_in, .. }) if opens_in == MS)
+    );
+    clock.pass(MS);
+    let again = lease.acquire().unwrap().held().unwrap().fence;
+    assert_eq!(again, fence + 1);
+    // To oneself: no wait.
+    let me = leases.arena().me().unwrap();
+    assert!(lease.release_to(again, me, TTL).unwrap());
+    let again = lease.acquire().unwrap().held().unwrap().fence;
+    // That was for that release alone.
+    assert!(lease.release_held_for(again, TTL).unwrap());
+    assert!(lease.acquire().unwrap().held().is_none());
+}
+
+#[test]
+fn a_minimum_hold_binds_the_heir() {
+    let (leases, clock) = stopped();
+    let rules = LeadOptions::new().min_hold(10 * S).build().unwrap();
+    let guard = win(&rules, &leases);
+    let me = leases.arena().me().unwrap();
+    guard.step_down_for(me, TTL);
+    let lease = guard.lease().clone();
+    guard.release().unwrap();
+    let early = lease.acquire().unwrap();
+    assert!(
+        matches!(early, Acquire::Refused(Refused::NotBefore { opens_in, .. }) if opens_in == 10 * S)
+    );
+    clock.pass(10 * S);
+    assert!(lease.acquire().unwrap().held().is_some());
+}
+
 #[test]
 fn a_minimum_hold_is_kept_by_the_guard() {
     let (leases, clock) = stopped();

@@ -139,7 +139,7 @@ fn a_look_that_was_held_up_while_the_lease_was_renewed_finds_it_led() {
     clock.let_go();
 }
 
-/// Goal: L4 on the machine's clock, for 1,000 guards, and as it is told to who waits.
+/// Goal: L4 on the machine's clock, for 1,000 guards, and as it is told to who waits and to the callback.
 /// Method: each answer lies between two readings of the clock; that it leads must be right at the first, that it
 /// does not at the second.
 #[test]
@@ -148,11 +148,13 @@ fn a_guard_whose_renewals_are_blocked_answers_by_the_clock() {
     let clock = Blocking::new(BootClock);
     let leases = clock.leases();
     let margin = 20 * MS;
-    let rules = LeadOptions::new()
-        .ttl(100 * MS)
-        .margin(margin)
-        .build()
-        .unwrap();
+    let told = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&told);
+    let options = LeadOptions::new().ttl(100 * MS).margin(margin);
+    let options = options.on_lost(move |_| {
+        counter.fetch_add(1, Ordering::SeqCst);
+    });
+    let rules = options.build().unwrap();
     for _ in 0..20 {
         let guards: Vec<_> = (0..50)
             .map(|i| win(&rules, &leases, &format!("lease {i}")))
@@ -171,6 +173,8 @@ fn a_guard_whose_renewals_are_blocked_answers_by_the_clock() {
                 assert_eq!(waited_for.wait_lost(Duration::MAX), Some(Loss::Lapsed));
                 assert!(now() >= end);
             });
+            // Others ask too, and one of all is the first.
+            scope.spawn(|| while guards.iter().any(|guard| guard.is_leading()) {});
             while !leading.is_empty() {
                 leading.retain(|(guard, end)| {
                     let before = now();
@@ -182,6 +186,7 @@ fn a_guard_whose_renewals_are_blocked_answers_by_the_clock() {
             }
         });
     }
+    assert_eq!(told.load(Ordering::SeqCst), 1000, "once each");
     clock.let_go();
 }
 

@@ -156,6 +156,10 @@ impl World for Shared {
         self.dead.fetch_add(0, Ordering::Acquire) & 1 << peer.slot() != 0
     }
 
+    fn is_heir(&self, _: u64, _: PeerId) -> bool {
+        false
+    }
+
     fn taken(&self, _: u64, _: u64, _: Option<TookOver>) {}
 
     fn sleep(&self, half: u32, _: Option<PeerId>, _: Duration) {

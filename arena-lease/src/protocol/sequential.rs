@@ -173,6 +173,10 @@ impl World for Row {
         self.history.borrow().dead.contains(&peer)
     }
 
+    fn is_heir(&self, _: u64, _: PeerId) -> bool {
+        false
+    }
+
     fn taken(&self, _: u64, _: u64, _: Option<TookOver>) {
         self.step();
     }
