@@ -34,6 +34,7 @@ pub(crate) enum Verb {
     Run(Run),
     Status(Status),
     List(List),
+    Watch(Watch),
     Gate(Gate),
 }
 
@@ -166,6 +167,36 @@ Exit codes: 0 however many there are; 64 usage; 125 there is no such arena, it c
 #[derive(Args, Debug)]
 #[command(after_help = LIST_HELP)]
 pub(crate) struct List {
+    /// The arena: a name (each user has his own), or a path with a '/'
+    #[arg(long, env = "ARENA_NAME", default_value = "default", value_name = "A")]
+    pub(crate) arena: OsString,
+
+    /// One JSON object a line instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const WATCH_HELP: &str = "\
+One line now, and one whenever another process holds, or nobody: after an acquisition, a release, a takeover, the
+holder's death, its lapse. What is told is the state: of several changes at once the last. Between changes it sleeps.
+It ends when nobody reads its output any more, and is attached to the arena meanwhile.
+
+With --json, one object a line, with the fields that `arena-lease status --help` describes.
+
+Exit codes: 0 its output was closed; 64 usage; 125 there is no such arena, it was destroyed or is damaged, or stdout takes
+no more.
+
+Example:
+  arena-lease watch leader --json | while read -r line; do notify \"$line\"; done
+";
+
+/// Show who holds the lease NAME, whenever that changes
+#[derive(Args, Debug)]
+#[command(after_help = WATCH_HELP)]
+pub(crate) struct Watch {
+    /// The lease: 1 to 96 bytes
+    pub(crate) name: OsString,
+
     /// The arena: a name (each user has his own), or a path with a '/'
     #[arg(long, env = "ARENA_NAME", default_value = "default", value_name = "A")]
     pub(crate) arena: OsString,

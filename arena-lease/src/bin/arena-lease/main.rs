@@ -14,6 +14,7 @@ mod out;
 mod run;
 mod status;
 mod terminal;
+mod watch;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
             Verb::Run(args) => run::run(&args),
             Verb::Status(args) => status::status(&args),
             Verb::List(args) => list::list(&args),
+            Verb::Watch(args) => watch::watch(&args),
             Verb::Gate(args) => gate::gate(&args),
         },
         Err(error) => match (error.kind(), error.print()) {
