@@ -46,7 +46,9 @@ layout!(Head is 128 { lock @ 0, high @ 8, named @ 16, reserved @ 24 });
 ///     56     8  heir      who releases in favour of a peer,    who acquires (ignored unless its fence is the
 ///                         before it: the low 24 bits of the    word's)
 ///                         fence, the peer's slot and epoch
-///     64    64  reserved  nobody                              nobody
+///     64    16  companion who acquired, once it started       who proved it dead: see `companion.rs` (ignored
+///                         somebody to work on its behalf       unless its fence is the word's)
+///     80    48  reserved  nobody                              nobody
 ///    128     8  name_len  a namer; 0: the row has no name      everybody, after the word
 ///    136    96  name      a namer, NUL-padded                  likewise
 ///    232    24  reserved  nobody                              nobody
@@ -61,13 +63,15 @@ pub(crate) struct Row {
     pub(crate) steals: AtomicU64,
     pub(crate) since: AtomicU64,
     pub(crate) heir: AtomicU64,
-    pub(crate) reserved: [AtomicU64; 8],
+    pub(crate) companion: AtomicU128,
+    pub(crate) reserved: [AtomicU64; 6],
     pub(crate) name_len: AtomicU64,
     pub(crate) name: [AtomicU64; NAME_WORDS],
     pub(crate) reserved_name: [AtomicU64; 3],
 }
 layout!(Row is 256 {
-    word @ 0, asked @ 16, told @ 24, acquires @ 32, steals @ 40, since @ 48, heir @ 56, reserved @ 64,
+    word @ 0, asked @ 16, told @ 24, acquires @ 32, steals @ 40, since @ 48, heir @ 56, companion @ 64,
+    reserved @ 80,
     name_len @ 128, name @ 136, reserved_name @ 232,
 });
 
@@ -79,6 +83,7 @@ pub(crate) mod at {
     pub(crate) const ACQUIRES: u64 = 32;
     pub(crate) const STEALS: u64 = 40;
     pub(crate) const SINCE: u64 = 48;
+    pub(crate) const COMPANION: u64 = 64;
     pub(crate) const NAME_LEN: u64 = 128;
     pub(crate) const NAME: u64 = 136;
     pub(crate) const NAMED: u64 = 16;

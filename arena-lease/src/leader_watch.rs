@@ -274,7 +274,9 @@ fn next_leader(
 impl Leader {
     fn of(row: &Live<'_>, word: Word) -> Self {
         let by = match word.owner {
-            Owner::Peer(by) if !word.is_over(row.now_ns()) && !row.is_dead(by) => Some(by),
+            Owner::Peer(by) if !word.is_over(row.now_ns()) && !row.is_dead(by, word.fence) => {
+                Some(by)
+            }
             _ => None,
         };
         let fence = word.fence;

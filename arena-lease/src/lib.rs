@@ -148,6 +148,7 @@
 
 mod cancel;
 mod clock;
+mod companion;
 mod error;
 mod family;
 mod fenced;
@@ -192,6 +193,7 @@ pub use arena_peers::core::MAX_FENCE;
 pub use arena_peers::{Arena, ArenaOptions, ArenaView, JoinError, OpenError, PeerId, Verdict};
 pub use cancel::Cancel;
 pub use clock::{BootClock, Clock};
+pub use companion::Companion;
 pub use error::{LeaseError, TableError, ViewError};
 pub use fenced::{Fenced, StoreError};
 pub use gate::{Enter, EnterError, Gate, GateGuard, GateState};

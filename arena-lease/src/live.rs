@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use arena_peers::PeerId;
 
+use crate::companion::{Keeps, keeps, own_namespace};
 use crate::layout::Row;
 use crate::leases::Inner;
 use crate::name::Name;
@@ -13,6 +14,9 @@ use crate::protocol::World;
 use crate::snapshot::{pack_heir, pack_since};
 use crate::wait::{Bedside, On};
 use crate::word::{NS_PER_MS, Word};
+
+/// How long to sleep where an end would not be told.
+const UNTOLD: Duration = Duration::from_secs(1);
 
 /// A row, and what its verbs ask about the world.
 pub(crate) struct Live<'a> {
@@ -38,7 +42,33 @@ impl Live<'_> {
             Some(_) => timeout.min(word.left(self.now_ns())),
             None => timeout,
         };
+        self.sleep_on(on, timeout);
+    }
+
+    /// Sleeps, and behind one that is dead until its companion is.
+    fn sleep_on(&self, on: On<'_>, timeout: Duration) {
+        let Some(by) = on.behind.filter(|&by| self.inner.is_dead(by)) else {
+            return self.bedside.sleep(&self.inner.peers, on, timeout);
+        };
+        let word = Word::decode(self.row.word.load(Ordering::Relaxed));
+        let Some(word) = word.filter(|word| word.names(by)) else {
+            // It is another's by now.
+            return;
+        };
+        let told = match self.keeps(word.fence) {
+            Keeps::No => return,
+            Keeps::Perhaps => true,
+            Keeps::Yes(process) => self.bedside.hear_of(word.fence, process),
+        };
+        let timeout = if told { timeout } else { timeout.min(UNTOLD) };
+        let on = On { behind: None, ..on };
         self.bedside.sleep(&self.inner.peers, on, timeout);
+    }
+
+    fn keeps(&self, fence: u64) -> Keeps {
+        // Relaxed: the kernel proved its writer dead before.
+        let companion = self.row.companion.load(Ordering::Relaxed);
+        keeps(companion, fence, own_namespace())
     }
 }
 
@@ -78,8 +108,8 @@ impl World for Live<'_> {
         self.inner.arena.reserve_fence(fence)
     }
 
-    fn is_dead(&self, peer: PeerId) -> bool {
-        self.inner.is_dead(peer)
+    fn is_dead(&self, peer: PeerId, fence: u64) -> bool {
+        self.inner.is_dead(peer) && matches!(self.keeps(fence), Keeps::No)
     }
 
     fn is_heir(&self, fence: u64, peer: PeerId) -> bool {
@@ -103,7 +133,7 @@ impl World for Live<'_> {
             behind,
             ..On::default()
         };
-        self.bedside.sleep(&self.inner.peers, on, timeout);
+        self.sleep_on(on, timeout);
     }
 
     fn wake_all(&self) {

@@ -65,8 +65,8 @@ pub(crate) trait World {
     fn least_fence(&self) -> u64;
     /// Makes sure that no later arena of this name issues `fence` again. `false`: there is none left.
     fn reserve(&self, fence: u64) -> bool;
-    /// Whether the kernel proves that the peer's process is gone.
-    fn is_dead(&self, peer: PeerId) -> bool;
+    /// Whether the kernel proves that the peer's process is gone, and whoever worked on its behalf under `fence`.
+    fn is_dead(&self, peer: PeerId, fence: u64) -> bool;
     /// Whether the release of `fence` favoured `peer`. Read after the word was loaded.
     fn is_heir(&self, fence: u64, peer: PeerId) -> bool;
     /// The lease changed hands; for statistics, which may trail.
@@ -106,9 +106,9 @@ pub(crate) fn acquire<W: World>(world: &W, me: PeerId, ttl: Ttl) -> Result<Acqui
             is_heir: word.owner == Owner::Nobody && world.is_heir(word.fence, me),
             ..ask(world, me, ttl)
         };
-        let (to, took_over) = match word
-            .acquire::<BitsOf<W>>(&ask, world.least_fence(), |peer| world.is_dead(peer))
-        {
+        let (to, took_over) = match word.acquire::<BitsOf<W>>(&ask, world.least_fence(), |peer| {
+            world.is_dead(peer, word.fence)
+        }) {
             Attempt::Take { to, took_over } => (to, took_over),
             Attempt::Extend(to) => (to, None),
             Attempt::Refused(_) if world.is_gone() => return Err(Fault::Gone),

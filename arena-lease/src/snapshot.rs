@@ -25,6 +25,8 @@ pub(crate) struct Snapshot {
     pub(crate) acquires: u64,
     pub(crate) steals: u64,
     since: u64,
+    /// Only where it may matter.
+    pub(crate) companion: u128,
 }
 
 /// What a viewer finds in a row.
@@ -45,7 +47,13 @@ impl Snapshot {
     /// `None` for a row without a name, or with one that cannot be, and for one that changes hands all the time.
     pub(crate) fn of(row: &Row) -> Option<Self> {
         let counters = [&row.acquires, &row.steals, &row.since];
-        (0..TRIES).find_map(|_| Self::try_of(&row.word, &row.name_len, &row.name, counters))
+        let copy =
+            (0..TRIES).find_map(|_| Self::try_of(&row.word, &row.name_len, &row.name, counters));
+        copy.map(|copy| Self {
+            // Relaxed: it says itself which fence it belongs to.
+            companion: row.companion.load(Ordering::Relaxed),
+            ..copy
+        })
     }
 
     /// Generic, so that the model checker runs it too.
@@ -77,6 +85,7 @@ impl Snapshot {
             acquires,
             steals,
             since,
+            companion: 0,
         })
     }
 
@@ -99,6 +108,7 @@ impl Snapshot {
         let acquires = region.word(base + at::ACQUIRES)?;
         let steals = region.word(base + at::STEALS)?;
         let since = region.word(base + at::SINCE)?;
+        let companion = region.wide(base + at::COMPANION)?;
         let after = region.wide(base + at::WORD)?;
         if before >> 64 != after >> 64 {
             return Ok(Seen::Moving);
@@ -112,6 +122,7 @@ impl Snapshot {
                 acquires,
                 steals,
                 since,
+                companion,
             }),
         })
     }
@@ -154,6 +165,7 @@ mod tests {
             acquires: 0,
             steals: 0,
             since: pack_since(0x1_0000_0007, 1234),
+            companion: 0,
         };
         assert_eq!(row.since_ms(0x1_0000_0007), Some(1234));
         assert_eq!(row.since_ms(0x1_0000_0008), None);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use arena_peers::{Attachment, PeerId, Verdict};
 
+use crate::companion::{Keeps, keeps, own_namespace};
 use crate::snapshot::Snapshot;
 use crate::word::{Owner, Word};
 
@@ -87,7 +88,11 @@ fn holder_of(
     // The row before the verdict: were it another's by then, the verdict is dead.
     let attachment = attachment(peer.slot()).filter(|found| found.id == peer);
     let verdict = match verdict(peer) {
-        Verdict::Dead(_) => return None,
+        Verdict::Dead(_) => match keeps(row.companion, word.fence, own_namespace()) {
+            Keeps::No => return None,
+            // Who works on its behalf lives on.
+            Keeps::Yes(_) | Keeps::Perhaps => Verdict::Unknown,
+        },
         verdict => verdict,
     };
     let identity = attachment.as_ref().and_then(|found| found.identity);

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use arena_peers::core::clock;
 use arena_peers::core::futex::Word;
+use arena_peers::core::{PidFd, clock};
 use arena_peers::{Alarm, PeerId, Peers, Sleep};
 
 use crate::cancel::{Cancel, Listening};
+use crate::companion::EndOf;
 
 /// How long after the alarm a sleeper wakes by itself, should the watcher thread have been lost.
 const SLACK: Duration = Duration::from_millis(200);
@@ -45,6 +46,8 @@ struct Kept {
     alarm: Option<(Alarm, Option<PeerId>)>,
     cancel: Option<Listening>,
     is_deaf: bool,
+    /// The companion that is waited for, and of which fence it is.
+    companion: Option<(u64, EndOf)>,
 }
 
 impl Bedside {
@@ -67,9 +70,7 @@ impl Bedside {
             // EDGE alarm, acquire half.
             ticket: word.load(Ordering::Acquire),
             word: Arc::clone(word),
-            alarm: None,
-            cancel: None,
-            is_deaf: false,
+            ..Kept::default()
         };
         Self {
             kept: RefCell::new(Some(kept)),
@@ -79,6 +80,17 @@ impl Bedside {
     /// The private word, for others who ring it.
     pub(crate) fn word(&self) -> Arc<AtomicU32> {
         Arc::clone(&self.kept.borrow_mut().get_or_insert_default().word)
+    }
+
+    /// Has the private word rung when this process, the companion under `fence`, has ended. Whether that can be done.
+    pub(crate) fn hear_of(&self, fence: u64, process: PidFd) -> bool {
+        let mut kept = self.kept.borrow_mut();
+        let kept = kept.get_or_insert_default();
+        if kept.companion.as_ref().is_none_or(|(of, _)| *of != fence) {
+            let end = EndOf::told_by(process, &kept.word).ok();
+            kept.companion = end.map(|end| (fence, end));
+        }
+        kept.companion.is_some()
     }
 
     /// Sleeps until something happens to what there is to sleep `on`, the private word is rung, the arena is

@@ -287,3 +287,43 @@ fn cmd_is_not_started_under_a_lease_that_was_lost_before() {
     assert!(!place.file("ran").exists());
     assert!(rival.mine());
 }
+
+#[test]
+fn a_lease_whose_wrapper_was_killed_passes_on_when_cmd_is_gone_too_and_not_before() {
+    let place = Place::new();
+    let fifo = place.file("fifo");
+    mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+    // The kernel does not kill it with its wrapper.
+    let script = format!(
+        "exec setpriv --pdeathsig clear sh -c 'echo deaf; read line < {}'",
+        fifo.display()
+    );
+    let (mut wrapper, mut lines) = place.running(&["-n", "--ttl", "1h"], &script);
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    assert_eq!(line, "deaf\n");
+    let waiter = place
+        .command(&["run", "x", "--", "echo", "next"])
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut waiter = waiter.unwrap();
+    wrapper.kill().unwrap();
+    wrapper.wait().unwrap();
+    for _ in 0..20 {
+        assert_eq!(place.code(&["run", "x", "-n", "--", "true"]), 1);
+    }
+    let status = place.stdout(&["status", "x", "--json"]);
+    let verdict = status.contains("\"held\":true") && status.contains("\"verdict\":\"unknown\"");
+    assert!(verdict, "{status}");
+    assert_eq!(waiter.try_wait().unwrap(), None);
+    std::fs::write(&fifo, "go on\n").unwrap();
+    let mut said = String::new();
+    waiter
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert_eq!(said, "next\n");
+    assert_eq!(ended(&mut waiter).code(), Some(0));
+}

@@ -105,7 +105,7 @@ impl Lease {
         Err(LeaseError::Contended)
     }
 
-    pub(super) fn live<'a>(&'a self, bedside: &'a Bedside) -> Live<'a> {
+    pub(crate) fn live<'a>(&'a self, bedside: &'a Bedside) -> Live<'a> {
         Live {
             row: self.inner().table.row(self.row()),
             name: &self.name,

@@ -151,7 +151,7 @@ impl World for Shared {
         true
     }
 
-    fn is_dead(&self, peer: PeerId) -> bool {
+    fn is_dead(&self, peer: PeerId, _: u64) -> bool {
         // The kernel's proof: whatever the dead one stored is visible after it.
         self.dead.fetch_add(0, Ordering::Acquire) & 1 << peer.slot() != 0
     }

@@ -168,7 +168,7 @@ impl World for Row {
         true
     }
 
-    fn is_dead(&self, peer: PeerId) -> bool {
+    fn is_dead(&self, peer: PeerId, _: u64) -> bool {
         self.step();
         self.history.borrow().dead.contains(&peer)
     }

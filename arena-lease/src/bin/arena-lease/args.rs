@@ -51,7 +51,9 @@ Ctrl-C and Ctrl-Z reach it as without the wrapper. TERM, INT, HUP, QUIT, USR1 an
 
 If the lease is lost all the same (renewals were held up; arena-lease was stopped for longer than the ttl; the arena was
 destroyed), CMD and its group get TERM, and KILL before the deadline, or at once when it has passed (see --grace). If
-arena-lease itself is killed, the kernel kills CMD, but not what CMD started. A *stopped* arena-lease, by Ctrl-Z too, renews and ends
+arena-lease itself is killed, the kernel kills CMD, but not what CMD started; the lease passes on when both arena-lease and
+CMD are gone, or the ttl is over. (To a process in another PID namespace, which cannot see CMD: when the ttl is over.)
+A *stopped* arena-lease, by Ctrl-Z too, renews and ends
 nothing: then only ARENA_FENCE protects.
 
 CMD inherits what arena-lease was given, signals that are ignored or blocked included; SIGPIPE alone is never ignored.

@@ -7,6 +7,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::Duration;
 
+use arena_lease::Companion;
+use arena_lease::peers::core::start_ticks;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
@@ -53,10 +55,11 @@ pub(crate) enum Event {
 impl Running {
     /// Starts CMD. From now on the forwarded signals are read and act on nothing else.
     ///
-    /// `last` is called when all else is ready. The outer error is the machine's or `last`'s, the inner one is of CMD.
+    /// CMD is named as the `companion` before it runs. `last` is called when all else is ready. The outer error is the machine's or `last`'s, the inner one is of CMD.
     pub(crate) fn start(
         mut command: Command,
         wait_children: bool,
+        companion: Option<Companion>,
         last: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<io::Result<Self>> {
         // Inherited as "ignored", it would reap CMD before it could be asked how it ended.
@@ -81,7 +84,11 @@ impl Running {
         let shown = terminal.as_ref().filter(|terminal| terminal.is_ours());
         let shown = shown.map(Terminal::for_child);
         let parent = getpid();
+        let named = companion.clone();
         let in_child = move || {
+            if let Some(companion) = &named {
+                companion.is(std::process::id(), None);
+            }
             setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
             if let Some(terminal) = shown {
                 terminal.take();
@@ -112,6 +119,9 @@ impl Running {
         }
         Ok(spawned.map(|child| {
             let pid = i32::try_from(child.id()).expect("the kernel's pids are positive ints");
+            if let Some(companion) = companion {
+                companion.is(child.id(), start_ticks(child.id()));
+            }
             Self {
                 pid: Pid::from_raw(pid),
                 signals,

@@ -47,7 +47,7 @@ pub(crate) fn gate(args: &args::Gate) -> Result<u8, Failure> {
             return Err(Failure::new(exit::ARENA, &what, &error));
         }
     };
-    let mut running = match Running::start(command(args, &arena), false, || Ok(())) {
+    let mut running = match Running::start(command(args, &arena), false, None, || Ok(())) {
         Ok(Ok(running)) => running,
         Ok(Err(error)) => {
             let what = format!("cannot execute {}", shown(&args.command[0]));

@@ -105,7 +105,17 @@ fn start(args: &Run, arena: &Arena, held: &Held) -> Result<Option<u8>, Failure> 
     };
     let mut lost = None;
     let command = command(args, arena, held.hold.fence);
-    let started = Running::start(command, args.wait_children, || {
+    let companion = match held.lease.companion(held.hold.fence) {
+        Ok(companion) => Some(companion),
+        Err(error) => {
+            return failed(
+                exit::ARENA,
+                "cannot use the lease",
+                &io::Error::other(error),
+            );
+        }
+    };
+    let started = Running::start(command, args.wait_children, companion, || {
         // As late as can be: CMD is not started under a lease that was lost meanwhile.
         match held.lease.renew_at(held.hold.fence) {
             Ok(Renewed::Held { .. }) => Ok(()),
