@@ -5,6 +5,7 @@
 //! at the moment of the boot clock at which something is due. State and lock lie behind memory that fork empties: a
 //! child keeps nothing of its parent's alive.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -65,8 +66,26 @@ pub(crate) fn forget(term: &Term) {
     });
 }
 
+/// Runs `call`, but not on the keeper's thread: whatever it takes, the leases of others are renewed meanwhile.
+pub(crate) fn aside(call: impl FnOnce() + Send + Clone + 'static) {
+    /// As a thread of the program's own has it.
+    const STACK_BYTES: usize = 2 << 20;
+    let started = IS_KEEPER
+        .get()
+        .then(|| start_quiet("arena-told", STACK_BYTES, call.clone()));
+    if !matches!(started, Some(Ok(_))) {
+        // Elsewhere; or no thread is to be had.
+        call();
+    }
+}
+
+thread_local! {
+    static IS_KEEPER: Cell<bool> = const { Cell::new(false) };
+}
+
 /// The thread.
 fn run(word: &Arc<AtomicU32>) {
+    IS_KEEPER.set(true);
     // Its ticket is taken now, and then after each sleep: before the look at what there is to keep.
     let bedside = Bedside::on(word);
     loop {

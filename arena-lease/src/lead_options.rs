@@ -195,9 +195,9 @@ impl LeadOptions {
     /// Calls `tell` once for each term, when it ends, with the reason; the ordinary end included
     /// ([`Loss::Released`]).
     ///
-    /// It is called by whichever thread notices: the keeper's, one that asks, or the one that drops the guard. So it
-    /// is to be quick (no lease of this process is renewed meanwhile). When it panics nothing else happens. How soon
-    /// it comes depends on the scheduler; [`Term::is_leading`](crate::Term::is_leading) does not.
+    /// It is called by whichever thread notices: one that asks, the one that drops the guard, or one of its own when the
+    /// keeper does. When it panics nothing else happens. How soon it comes depends on the scheduler;
+    /// [`Term::is_leading`](crate::Term::is_leading) does not.
     pub fn on_lost(mut self, tell: impl Fn(Loss) + Send + Sync + 'static) -> Self {
         self.on_lost = Some(OnLost(Arc::new(tell)));
         self

@@ -10,7 +10,8 @@ use arena_peers::ring;
 use crate::PeerId;
 use crate::cancel::{Cancel, Listening};
 use crate::error::LeaseError;
-use crate::lead_options::Lead;
+use crate::keeper;
+use crate::lead_options::{Lead, OnLost};
 use crate::lease::Lease;
 use crate::loss::Loss;
 use crate::outcome::{Hold, Lost, Renewed, TookOver};
@@ -332,9 +333,11 @@ impl Term {
             ring(&inner.word);
             #[cfg(feature = "tokio")]
             inner.heard.set(loss).expect("it was settled once");
-            if let Some(tell) = &inner.rules.on_lost {
-                // Its panic is the panic hook's to report: this may be the keeper's thread, or a drop in a panic.
-                let _panicked = catch_unwind(AssertUnwindSafe(|| (tell.0)(loss)));
+            if let Some(OnLost(tell)) = &inner.rules.on_lost {
+                let tell = Arc::clone(tell);
+                // Its panic is the panic hook's to report: this may be a drop in a panic.
+                let call = move || drop(catch_unwind(AssertUnwindSafe(|| tell(loss))));
+                keeper::aside(call);
             }
         }
         *inner.loss.get().expect("it was set above")
