@@ -72,8 +72,8 @@ impl Lease {
     /// process's that lapsed, or that it was told it lost, the fence is new too.
     ///
     /// The ttl is measured on `CLOCK_BOOTTIME`, which runs on while the machine sleeps. Takes no lock. Two looks
-    /// at the clock, one or two exchanges; while another process holds, up to nine system calls that ask whether
-    /// it is dead. Another process may take the lease as soon as the deadline passed, and not before.
+    /// at the clock, one or two exchanges. While another process holds, no exchange; and a dozen system calls that
+    /// ask whether it is dead, none while its bell is believed. Another process may take the lease as soon as the deadline passed, and not before.
     ///
     /// # Errors
     ///
@@ -341,7 +341,8 @@ impl Lease {
     }
 
     /// Who holds: `None` when the lease is free, lapsed, or held by a process that is proven dead; also when its row
-    /// is damaged, which [`stats`](Self::stats) tells. Up to nine system calls.
+    /// is damaged, which [`stats`](Self::stats) tells. Two looks at the clock; a dozen system calls, none while the
+    /// holder's bell is believed (a tenth of a second after this process last made sure).
     #[must_use]
     pub fn holder(&self) -> Option<Holder> {
         self.stats().ok()?.holder
@@ -362,7 +363,8 @@ impl Lease {
         Some(self.acquired.load(Ordering::Relaxed)).filter(|&fence| fence != 0)
     }
 
-    /// What is known of the lease. Up to nine system calls while somebody holds.
+    /// What is known of the lease. A dozen system calls while somebody holds, none while the
+    /// holder's bell is believed.
     ///
     /// # Errors
     ///

@@ -147,7 +147,8 @@ pub(crate) fn acquire<W: World>(world: &W, me: PeerId, ttl: Ttl) -> Result<Acqui
     Ok(Acquire::Refused(Refused::Contended))
 }
 
-/// Acquire, waiting until `end_ns` on the boot clock (for ever: `u64::MAX`) for whoever holds.
+/// Acquire, waiting until `end_ns` on the boot clock (for ever: `u64::MAX`; not at all: 0, which is no further look
+/// at the clock) for whoever holds.
 ///
 /// `look` is called after each sleep, for what neither word nor clock tells; `Some` ends the wait.
 pub(crate) fn acquire_until<W: World>(
@@ -158,6 +159,10 @@ pub(crate) fn acquire_until<W: World>(
     mut look: impl FnMut() -> Result<Option<Refused>, Fault>,
 ) -> Result<Acquire, Fault> {
     let (mut registered, mut contended) = (None, 0);
+    let rest = || match end_ns {
+        0 => Duration::ZERO,
+        end_ns => Duration::from_nanos(end_ns.saturating_sub(world.now_ns())),
+    };
     loop {
         let outcome = acquire(world, me, ttl)?;
         let (word, behind, left) = match outcome {
@@ -174,14 +179,14 @@ pub(crate) fn acquire_until<W: World>(
             }) => (free(fence, at_ms), None, opens_in),
             // Bounded: a row whose words contradict each other would be contended for ever.
             Acquire::Refused(Refused::Contended)
-                if contended < CONTENTIONS && world.now_ns() < end_ns =>
+                if contended < CONTENTIONS && !rest().is_zero() =>
             {
                 contended += 1;
                 continue;
             }
             Acquire::Held(_) | Acquire::Refused(_) => return Ok(outcome),
         };
-        let rest = Duration::from_nanos(end_ns.saturating_sub(world.now_ns()));
+        let rest = rest();
         if rest.is_zero() {
             return Ok(outcome);
         }

@@ -5,10 +5,13 @@ mod common;
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use arena_lease::{
-    Acquire, Arena, Hold, Lease, LeaseError, Leases, Lost, Refused, Renewed, TookOver,
+    Acquire, Arena, BootClock, Clock, Hold, Lease, LeaseError, Leases, LeasesOptions, Lost,
+    Refused, Renewed, TookOver,
 };
 use common::{Actor, at, place, role, threads};
 use nix::sys::signal::Signal;
@@ -79,6 +82,37 @@ fn a_holder_that_was_killed_and_not_reaped_is_taken_over_at_once() {
     assert!(matches!(taken.took_over, Some(TookOver::Dead { fence: of, .. }) if of == fence));
     let stats = lease.stats().unwrap();
     assert_eq!((stats.acquires, stats.steals), (2, 1));
+}
+
+/// Counts how often it is read.
+#[derive(Default)]
+struct Counting(AtomicU32);
+
+impl Clock for Counting {
+    fn now_ns(&self) -> u64 {
+        // Relaxed: one thread reads the clock.
+        self.0.fetch_add(1, Ordering::Relaxed);
+        BootClock.now_ns()
+    }
+}
+
+#[test]
+fn being_refused_without_waiting_reads_the_clock_once() {
+    let (_directory, path) = place();
+    let mut holder = Actor::start("hold", &path);
+    holder.at();
+    let clock = Arc::new(Counting::default());
+    let options = LeasesOptions::new().clock(clock.clone());
+    let leases = options.open(&Arena::open(&path).unwrap()).unwrap();
+    let lease = leases.lease("nightly", TTL).unwrap();
+    let reads = |outcome: Acquire| {
+        assert!(matches!(outcome, Acquire::Refused(_)), "{outcome:?}");
+        clock.0.swap(0, Ordering::Relaxed)
+    };
+    reads(lease.acquire().unwrap());
+    assert_eq!(reads(lease.acquire().unwrap()), 1);
+    let millisecond = Duration::from_millis(1);
+    assert!(reads(lease.acquire_timeout(millisecond).unwrap()) > 1);
 }
 
 #[test]

@@ -46,7 +46,8 @@ const SI_KERNEL: i32 = 0x80;
 impl Tracee {
     /// Takes over a process that waits; it dies when we do.
     pub(crate) fn seize(pid: Pid) -> Outcome<Self> {
-        ptrace::seize(pid, ptrace::Options::PTRACE_O_EXITKILL)?;
+        let options = ptrace::Options::PTRACE_O_EXITKILL | ptrace::Options::PTRACE_O_TRACESYSGOOD;
+        ptrace::seize(pid, options)?;
         Ok(Self { pid })
     }
 
@@ -72,6 +73,37 @@ impl Tracee {
                 }
             }
         }
+    }
+
+    /// Lets it, who stands still, run until its next mark; the numbers of the system calls that it made.
+    pub(crate) fn calls_to_mark(&mut self) -> Outcome<Vec<i64>> {
+        let (mut calls, mut inside, mut signal) = (Vec::new(), false, None);
+        loop {
+            ptrace::syscall(self.pid, signal.take())?;
+            match waitpid(self.pid, Some(WaitPidFlag::__WALL))? {
+                // It stops at the beginning and at the end of each.
+                WaitStatus::PtraceSyscall(_) => {
+                    inside = !inside;
+                    if inside {
+                        calls.push(self.call()?);
+                    }
+                }
+                WaitStatus::Stopped(_, Signal::SIGTRAP)
+                    if ptrace::getsiginfo(self.pid)?.si_code == SI_KERNEL =>
+                {
+                    return Ok(calls);
+                }
+                WaitStatus::Stopped(_, other) => signal = Some(other),
+                other => {
+                    return Err(Stop::failed(format!("{other:?} where a mark was expected")));
+                }
+            }
+        }
+    }
+
+    /// Lets it run, after a mark.
+    pub(crate) fn go_on(&mut self) -> Outcome {
+        Ok(ptrace::cont(self.pid, None)?)
     }
 
     /// Executes one instruction.
@@ -141,6 +173,11 @@ impl Tracee {
     /// The address of the instruction that it executes next.
     pub(crate) fn position(&self) -> Outcome<u64> {
         Ok(ptrace::getregs(self.pid)?.rip)
+    }
+
+    /// The number of the system call that it is in.
+    fn call(&self) -> Outcome<i64> {
+        Ok(ptrace::getregs(self.pid)?.orig_rax.cast_signed())
     }
 
     /// Whether the instruction at an address has an effect that others can order.
@@ -251,6 +288,10 @@ impl Tracee {
 #[cfg(not(target_arch = "x86_64"))]
 impl Tracee {
     pub(crate) fn position(&self) -> Outcome<u64> {
+        Err(elsewhere())
+    }
+
+    fn call(&self) -> Outcome<i64> {
         Err(elsewhere())
     }
 

@@ -1,5 +1,6 @@
 //! What children do: one short function a role. A role goes from point to point and waits where it is told to.
 
+mod calls;
 mod contender;
 mod demo;
 mod locker;
@@ -23,6 +24,7 @@ type Role = (&'static str, fn(Told));
 
 const ROLES: &[&[Role]] = &[
     &[("probe", namespaces::probe)],
+    calls::ROLES,
     contender::ROLES,
     demo::ROLES,
     locker::ROLES,

@@ -136,6 +136,13 @@ pub(super) fn worker(run: &Run, ttl_ms: u64) -> Outcome<Peer> {
     chosen(Peer::new(run)?, ttl_ms)
 }
 
+/// A peer that has chosen the lease `name`.
+pub(super) fn of(run: &Run, name: &str, ttl_ms: u64) -> Outcome<Peer> {
+    let mut peer = Peer::new(run)?;
+    peer.must(&format!("lease {name} {ttl_ms}"), "ready")?;
+    Ok(peer)
+}
+
 fn chosen(mut peer: Peer, ttl_ms: u64) -> Outcome<Peer> {
     peer.must(&format!("lease job {ttl_ms}"), "ready")?;
     Ok(peer)

@@ -1,6 +1,7 @@
 //! The table of scenarios. Each says its goal and its method, then the code.
 
 mod arena;
+mod calls;
 mod cast;
 mod harness;
 mod hostile;
@@ -23,6 +24,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         lock::SCENARIOS,
         peers::SCENARIOS,
         lease::SCENARIOS,
+        calls::SCENARIOS,
         races::SCENARIOS,
         step::SCENARIOS,
         step_lease::SCENARIOS,
