@@ -8,5 +8,14 @@
 //! # What it does not do
 //!
 //! Anything, yet. Leases are in `arena-lease`, the memory itself is in `arena-core`.
+#![cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the protocol comes before what is built on it")
+)]
 
-pub use arena_peers::Arena;
+mod protocol;
+mod reading;
+mod step;
+mod word;
+
+pub use arena_peers::{Arena, PeerId};
