@@ -20,7 +20,7 @@ use crate::floor::{FENCES, Floors, MAX_FENCE};
 use crate::futex::Word;
 use crate::id::AttachmentId;
 use crate::inspect::{Inspected, inspect, open_file};
-use crate::layout::{Geometry, Header, Row};
+use crate::layout::{Geometry, Header, Row, fnv};
 use crate::lock::{Acquired, Environment, LockError, LockWord};
 use crate::map::Mapping;
 use crate::options::ArenaOptions;
@@ -50,6 +50,7 @@ struct Inner {
     floors: Option<Floors>,
     owner: u32,
     time_namespace: u64,
+    created_us: u64,
     busy_timeout: Duration,
     created: bool,
 }
@@ -178,6 +179,7 @@ impl Arena {
                 own: WipedPage::new().map_err(io("map a page for"))?,
                 owner: inspected.owner,
                 time_namespace: inspected.header.time_namespace,
+                created_us: inspected.header.created_us,
                 busy_timeout: options.busy_timeout,
                 created,
                 floors,
@@ -199,13 +201,18 @@ impl Arena {
     /// raised the floor before it gave the name up, and the name led here after that: the first opener
     /// sees it, and nobody who makes fences here has not opened. Later the floor rises because of other
     /// names, and looking again would only make fences jump; so it is looked at again for the
-    /// sake of a second directory alone, which the earlier openers may not have known.
+    /// sake of a second directory alone, which who settled it did not know.
     fn settle(&self, floors: &Floors, options: &ArenaOptions) -> Result<(), OpenError> {
         let header = self.header();
+        // Which second directory it was settled with; 1: with none.
+        let with = options.floor_directory.as_deref().map_or(1, |directory| {
+            fnv(1, directory.as_os_str().as_encoded_bytes()) | 2
+        });
         // EDGE fence minimum, acquire half: whoever settled it has raised it.
-        let settled = header.settled.load(Ordering::Acquire) != 0;
-        if settled && options.floor_directory.is_none() {
-            return Ok(());
+        match header.settled.load(Ordering::Acquire) {
+            0 => {}
+            settled if with == 1 || settled == with => return Ok(()),
+            _ => {}
         }
         // Before the floor: what is claimed for this arena meanwhile makes a jump and no harm.
         let claimed = header.fences_below.load(Ordering::SeqCst);
@@ -216,7 +223,7 @@ impl Arena {
             header.fence_minimum.fetch_max(least, Ordering::AcqRel);
         }
         // EDGE fence minimum, release half.
-        header.settled.store(1, Ordering::Release);
+        header.settled.store(with, Ordering::Release);
         Ok(())
     }
 
@@ -530,7 +537,9 @@ impl Arena {
     #[must_use]
     pub fn fence_minimum(&self) -> u64 {
         // EDGE fence minimum, acquire half.
-        self.header().fence_minimum.load(Ordering::Acquire)
+        let noted = self.header().fence_minimum.load(Ordering::Acquire);
+        // A damaged word must not make them fall.
+        noted.max(self.inner.created_us.saturating_add(1).min(MAX_FENCE / 2))
     }
 
     /// Notes that `fence` is about to be given out, so that no later arena of this name gives it
@@ -538,8 +547,8 @@ impl Arena {
     /// [`is_gone`](Self::is_gone) after. One load; once in a quarter of a million fences, when a claim is
     /// used up, about ten system calls.
     ///
-    /// A process that may not write the floor (it is the arena's owner's) makes its note in the arena
-    /// alone: destroying honours it, and rm(1) does not.
+    /// A process that cannot write the floor (it is the arena's owner's; an arena by descriptor has none)
+    /// makes its note in the arena alone: destroying honours it, and rm(1) does not.
     ///
     /// `false`: there is no such fence, 53 bits are exhausted.
     #[must_use]
@@ -557,10 +566,15 @@ impl Arena {
     #[cold]
     fn claim_more(&self, fence: u64) {
         let least = fence.saturating_add(FENCES).min(MAX_FENCE);
-        let floor = self.floors().and_then(|floors| floors.raise(least).ok());
+        // A floor below another root is another floor.
+        let floors = self.floors().filter(|_| self.inner.file.sees_its_path());
+        let below = match floors.and_then(|floors| floors.raise(least).ok()) {
+            Some(floor) => floor.max(least),
+            // Of this one alone, so that whoever can raise the floor does so next.
+            None => fence + 1,
+        };
         // EDGE fences, release half: SeqCst, because either who destroys sees this note, or we see its
         // mark.
-        let below = floor.unwrap_or(0).max(least);
         self.header()
             .fences_below
             .fetch_max(below, Ordering::SeqCst);

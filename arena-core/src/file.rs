@@ -112,6 +112,11 @@ impl ArenaFile {
             .is_ok_and(|meta| meta.st_nlink == 0)
     }
 
+    /// Whether a path leads where it led when the arena was opened: this process did not change its root.
+    pub(crate) fn sees_its_path(&self) -> bool {
+        self.root == root()
+    }
+
     /// A duplicate of the descriptor; opened anew by name where the number no longer leads to it.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         match self.duplicate() {

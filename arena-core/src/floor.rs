@@ -2,8 +2,9 @@
 //!
 //! An arena gives out fences below a bound that it noted here *before*: a creator claims the first
 //! of them, whoever needs more raises the floor again, and destroying raises it once more before
-//! the name becomes free. So fences grow for the life of a name, and not of a file, also when the
-//! file is removed by other means. Each of these is a strict increase: a floor that is still what
+//! the name becomes free. So fences grow for the life of a name and its owner, and not of a file,
+//! also when the file is removed by other means. (A name to which an arena is *moved* goes on with
+//! that arena's fences.) Each of these is a strict increase: a floor that is still what
 //! an arena's creator claimed says that nobody else did any of it since. One floor serves all names
 //! of a user in a directory: one that is higher than needed does no harm.
 
@@ -80,16 +81,17 @@ impl Floors {
     /// Claims `count` fences for a new arena: above the floors, and above `least`. The first of them;
     /// the floor of the arena's own directory is then the last.
     pub(crate) fn claim(&self, least: u64, count: u64) -> Result<u64, OpenError> {
-        let least = least.max(self.read()?);
+        // A clock that was set beyond the year 2112 must not use up the fences of all later arenas.
+        let least = least.min(MAX_FENCE / 2).max(self.read()?);
         let (own, others) = self.raised.split_first().expect("there is always one");
         let mut first = 0;
         let last = own.change(|floor| {
             first = floor.max(least) + 1;
             floor.max(least) + count
         })?;
-        others
-            .iter()
-            .try_for_each(|floor| floor.raise(last).map(drop))?;
+        for floor in others {
+            floor.change(|floor| last.max(floor + 1))?;
+        }
         Ok(first.min(MAX_FENCE))
     }
 
@@ -150,9 +152,14 @@ impl Floor {
         }
     }
 
+    /// `to` was read from an arena, which may be damaged.
     fn raise(&self, to: u64) -> Result<u64, OpenError> {
-        let to = to.min(clock::unix_us().saturating_add(AHEAD));
-        self.change(|floor| to.max(floor + 1))
+        let now_us = clock::unix_us();
+        // Ahead of the floor too: the clock may be at its beginning.
+        self.change(|floor| {
+            to.min(floor.max(now_us).saturating_add(AHEAD))
+                .max(floor + 1)
+        })
     }
 
     /// Gives the floor the value that `above` makes of it, which is larger, and returns it.
@@ -190,8 +197,11 @@ impl Floor {
         let meta = file
             .metadata()
             .map_err(|error| self.failed("look at", error))?;
-        if meta.len() < PAGE {
-            self.allocate(&file)?;
+        match meta.len() {
+            // Its maker was killed before it had anything.
+            0 if meta.uid() == geteuid().as_raw() => self.dress(&file)?,
+            len if len < PAGE => self.allocate(&file)?,
+            _ => {}
         }
         let words =
             Mapping::writable(file.as_fd(), PAGE).map_err(|error| self.failed("map", error))?;
@@ -342,9 +352,19 @@ mod tests {
         });
         claims.sort_unstable();
         assert_eq!(claims.len(), 400);
+        // A raise is bounded, but never below the floor, whatever the clock says.
+        floors.raise(clock::unix_us() + AHEAD).unwrap();
+        let high = floors.read().unwrap();
+        floors.raise(high + 5_000_000).unwrap();
+        assert_eq!(floors.read().unwrap(), high + 5_000_000);
         assert!(claims.windows(2).all(|pair| pair[0] + 10 <= pair[1]));
-        assert_eq!(floors.claim(MAX_FENCE, 50).unwrap(), MAX_FENCE);
-        assert_eq!(floors.read().unwrap(), MAX_FENCE);
+        let far = floors.claim(MAX_FENCE, 50).unwrap();
+        assert!(
+            far < MAX_FENCE / 2 + 100,
+            "a clock in the far future leaves half of them"
+        );
+        assert_eq!(floors.claim(0, MAX_FENCE).unwrap(), far + 50);
+        assert_eq!(floors.claim(0, 50).unwrap(), MAX_FENCE);
     }
 
     #[test]

@@ -216,7 +216,7 @@ unsafe impl<T: SharedLayout, const N: usize> SharedLayout for [T; N] {
 ///    128     8  gone            who destroys, once, to 1      everybody, on each verb
 ///    136     8  fence_minimum   openers, raised to the floor  who makes a fence
 ///    144     8  fences_below    who makes a fence, raised     who makes a fence; who destroys
-///    152     8  settled         the first opener, to 1        openers
+///    152     8  settled         the first opener, to not 0    openers
 ///    152   104  padding         nobody                        nobody
 ///    256     8  lock            carvers of a new region       carvers of a new region
 ///    264     8  reaped          who empties a dead one's row   viewers; may trail

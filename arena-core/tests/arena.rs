@@ -446,6 +446,52 @@ fn fences_grow_past_a_file_that_was_removed_while_the_floor_is_ahead_of_the_cloc
 }
 
 #[test]
+fn fence_that_could_not_be_claimed_is_claimed_by_the_next_who_can() {
+    let (directory, path) = place();
+    put_the_floor_ahead_of_the_clock(&path);
+    let arena = small().open(&path).unwrap();
+    let used_up = arena.fence_minimum() + (1 << 20);
+    let floor = std::fs::read_dir(directory.path()).unwrap().flatten();
+    let floor = floor.map(|entry| entry.path()).find(|path| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("arena-floor."))
+    });
+    let (floor, aside) = (floor.unwrap(), directory.path().join("aside"));
+    std::fs::rename(&floor, &aside).unwrap();
+    // Whatever is in its place is refused.
+    std::fs::create_dir(&floor).unwrap();
+    assert!(arena.reserve_fence(used_up));
+    std::fs::remove_dir(&floor).unwrap();
+    std::fs::rename(&aside, &floor).unwrap();
+    assert!(arena.reserve_fence(used_up + 1));
+    std::fs::remove_file(&path).unwrap();
+    assert!(small().open(&path).unwrap().fence_minimum() > used_up + 1);
+}
+
+#[test]
+fn damaged_least_fence_does_not_make_fences_fall() {
+    let (_directory, path) = place();
+    let arena = small().open(&path).unwrap();
+    let least = arena.fence_minimum();
+    patch(&path, 17, 0);
+    assert!(arena.fence_minimum() + 1_000_000 > least);
+}
+
+#[test]
+fn opening_with_a_second_floor_again_and_again_does_not_move_the_fences() {
+    let (directory, path) = place();
+    let floors = directory.path().join("floors");
+    std::fs::create_dir(&floors).unwrap();
+    let options = small().floor_directory(&floors);
+    let other = directory.path().join("other");
+    let open = |path: &Path| options.open(path).unwrap().fence_minimum();
+    let (one, two) = (open(&path), open(&other));
+    for _ in 0..3 {
+        assert_eq!((open(&path), open(&other)), (one, two));
+    }
+}
+
+#[test]
 fn first_opener_of_a_late_creators_arena_is_above_all_that_was_given_out_meanwhile() {
     let (directory, path) = place();
     put_the_floor_ahead_of_the_clock(&path);
