@@ -50,7 +50,8 @@ use crate::word::Bits;
 /// It guards what everybody writes *through it*: who writes without entering is not kept from it. It knows fences
 /// and not leases, so any number may be shown, and one that is too large locks everybody out who has a smaller one.
 /// It lies in its arena: when that is destroyed and made anew, the new gate remembers nothing, and does not know who
-/// is still inside the old one. A guard that is leaked keeps its process inside until that ends.
+/// is still inside the old one. A guard that is leaked keeps its process inside until that ends; a process that executes
+/// another program has ended.
 #[derive(Clone, Debug)]
 pub struct Gate {
     named: Named,

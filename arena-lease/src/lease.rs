@@ -384,6 +384,7 @@ impl Lease {
             acquires: 0,
             steals: 0,
             lapses_in: None,
+            opens_in: None,
         }))
     }
 

@@ -50,6 +50,8 @@ pub struct Stats {
     pub steals: u64,
     /// Until the holder's deadline, if it does not renew.
     pub lapses_in: Option<Duration>,
+    /// For how long the last holder keeps a lease that nobody holds (a minimum hold); `None` when it does not.
+    pub opens_in: Option<Duration>,
 }
 
 /// What `row` says at `now_ns`; `None` when its word is none of this library's.
@@ -65,6 +67,8 @@ pub(crate) fn stats_of(
         name: row.name.to_vec(),
         held: holder.is_some(),
         lapses_in: holder.as_ref().map(|holder| holder.lapses_in),
+        opens_in: Some(word.left(now_ns))
+            .filter(|left| word.owner == Owner::Nobody && !left.is_zero()),
         holder,
         fence: word.fence,
         acquires: row.acquires,

@@ -265,7 +265,7 @@ fn status_tells_who_holds_and_joins_nothing() {
     assert!(line.contains(&end), "{line}");
     let text = String::from_utf8(place.output(&["status", "x"]).stdout).unwrap();
     assert!(
-        text.contains(&format!("held by pid {}", holder.id())),
+        text.contains(&format!(" by pid {} ", holder.id())),
         "{text}"
     );
     let free = String::from_utf8(place.output(&["status", "y", "--json"]).stdout).unwrap();

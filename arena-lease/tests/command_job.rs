@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -159,15 +159,20 @@ fn what_cmd_left_behind_ends_with_the_lease_when_it_is_waited_for() {
     lines.read_to_string(&mut line).unwrap();
 }
 
-/// Runs `run x OPTIONS -- sh -c SCRIPT` in a session of its own on a terminal, as its first job; returns the other
-/// end.
+/// Runs `run x -n -- sh -c SCRIPT` in a session of its own on a terminal, as its first job; returns the other end.
+fn on_a_terminal(place: &Place, script: &str) -> (Child, File) {
+    let run = [shell::BIN, "run", "x", "-n", "--", "sh", "-c", script];
+    program_on_a_terminal(place, &run)
+}
+
 #[expect(
     unsafe_code,
     reason = "there is no safe way to run something in the child"
 )]
-fn on_a_terminal(place: &Place, script: &str) -> (Child, File) {
+fn program_on_a_terminal(place: &Place, program: &[&str]) -> (Child, File) {
     let pty = openpty(None, None).unwrap();
-    let mut command = place.command(&["run", "x", "-n", "--", "sh", "-c", script]);
+    let mut command = shell::as_in_a_shell(program[0]);
+    command.args(&program[1..]).env("ARENA_NAME", place.arena());
     let lead = || {
         setsid()?;
         // SAFETY: takes a descriptor and a number.
@@ -213,6 +218,30 @@ fn ctrl_c_reaches_cmd_alone() {
     until(&mut terminal, "ready\r\n");
     terminal.write_all(b"\x03").unwrap();
     assert_eq!(wrapper.wait().unwrap().code(), Some(5));
+}
+
+#[test]
+fn ctrl_c_that_ends_cmd_ends_the_script_that_called_it_too() {
+    let place = Place::new();
+    let run = format!(
+        "{} run x -n -- sh -c 'echo ready; exec sleep 600'",
+        shell::BIN
+    );
+    let script = format!("{run}; echo went on; exit 7");
+    let (mut caller, mut terminal) = program_on_a_terminal(&place, &["bash", "-c", &script]);
+    until(&mut terminal, "ready\r\n");
+    terminal.write_all(b"\x03").unwrap();
+    assert_eq!(caller.wait().unwrap().signal(), Some(2));
+    assert_eq!(place.code(&["run", "x", "-n", "--", "true"]), 0, "released");
+}
+
+#[test]
+fn a_file_that_was_removed_is_noticed_when_cmd_ends_at_the_latest() {
+    let place = Place::new();
+    let (mut wrapper, _lines) = place.running(&["-n", "--ttl", "1h"], "read line");
+    std::fs::remove_file(place.arena()).unwrap();
+    kill(pid(&wrapper), Signal::SIGTERM).unwrap();
+    assert_eq!(ended(&mut wrapper).code(), Some(123));
 }
 
 #[test]

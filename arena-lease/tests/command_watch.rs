@@ -64,7 +64,12 @@ fn people_are_told_in_words() {
     let what = format!("x in arena {}", place.arena().display());
     assert!(line(&mut told).starts_with(&format!("{what}: free")));
     let (mut holder, _lines) = place.running(&["-n"], "exec sleep 600");
-    assert!(line(&mut told).starts_with(&format!("{what}: held by pid {}", holder.id())));
+    let held = line(&mut told);
+    assert!(held.starts_with(&format!("{what}: held for ")), "{held}");
+    assert!(
+        held.contains(&format!(" by pid {} ", holder.id())),
+        "{held}"
+    );
     holder.kill().unwrap();
     holder.wait().unwrap();
     drop(told);

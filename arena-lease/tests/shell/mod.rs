@@ -8,6 +8,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::unistd::Pid;
 
@@ -93,6 +94,8 @@ pub(crate) fn as_in_a_shell(program: &str) -> Command {
                 Err(errno) => return Err(errno.into()),
             }
         }
+        // A test that is killed leaves nothing behind, stopped ones included.
+        set_pdeathsig(Signal::SIGKILL)?;
         Ok(SigSet::empty().thread_set_mask()?)
     };
     // SAFETY: signal(2) and sigprocmask(2) may be called in a child of fork.

@@ -34,7 +34,7 @@ pub(crate) fn ls(options: &ArenaOptions, directory: &Path) -> Result<u8, Failure
             Ok(look) => line(&look),
             // Removed since the directory was read.
             Err(OpenError::NotFound { .. }) => continue,
-            Err(error) => format!("refused: {error}"),
+            Err(error) => format!("refused: {}", crate::with_causes(&error)),
         };
         writeln!(out, "{shown}\t{said}").expect("a String takes everything");
     }

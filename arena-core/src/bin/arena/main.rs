@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            let _ = writeln!(std::io::stderr(), "arena: {}", failure.why);
+            let _ = writeln!(std::io::stderr(), "arena: {}", plain(&failure.why));
             ExitCode::from(failure.code)
         }
     }
@@ -91,5 +91,17 @@ fn with_causes(error: &dyn std::error::Error) -> String {
         text = format!("{text}: {error}");
         cause = error.source();
     }
-    text
+    plain(&text)
+}
+
+/// Without what moves a cursor or begins a line: names are others' to choose.
+fn plain(text: &str) -> String {
+    let mut out = String::new();
+    for char in text.chars() {
+        match char.is_control() {
+            true => out.extend(char.escape_default()),
+            false => out.push(char),
+        }
+    }
+    out
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use arena_core::{Arena, ArenaOptions, OpenError};
+use arena_core::{Arena, ArenaOptions, OpenError, Probe};
 
 use crate::args::Rm;
 use crate::look::look;
@@ -41,7 +41,23 @@ pub(crate) fn rm(options: &ArenaOptions, args: &Rm) -> Result<u8, Failure> {
         }
         Some(error) => Err(error),
     };
+    if let Ok(arena) = &arena
+        && !args.force
+        && others(arena)
+    {
+        return Err(Failure {
+            code: exit::NO,
+            why: format!("{path}: a process has attached just now"),
+        });
+    }
     destroy(arena, &args.name)
+}
+
+/// Whether another process is attached, as the kernel says.
+fn others(arena: &Arena) -> bool {
+    let me = arena.me_if_joined();
+    let mut rows = arena.attachments().into_iter();
+    rows.any(|row| Some(row.id) != me && !matches!(arena.probe(row.id), Probe::Gone(_)))
 }
 
 fn destroy(arena: Result<Arena, OpenError>, name: &OsStr) -> Result<u8, Failure> {

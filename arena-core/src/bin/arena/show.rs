@@ -131,7 +131,7 @@ fn text(look: &Look) -> String {
     let mut out = String::new();
     let mut line = |text: String| writeln!(out, "{text}").expect("a String takes everything");
     let or_unknown = |number: Option<u64>| number.map_or("unknown".into(), |n| n.to_string());
-    line(format!("{}", look.path.display()));
+    line(crate::plain(&look.path.display().to_string()));
     if let Some(error) = &look.refused {
         line(format!("  refused: {}", crate::with_causes(error)));
     }

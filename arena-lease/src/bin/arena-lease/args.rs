@@ -47,10 +47,10 @@ CMD is executed without a shell; its arguments reach it byte for byte. It finds 
 
 While CMD runs, the lease is renewed three times a ttl. When CMD ends it is released, also when CMD left processes
 behind, unless --wait-children. CMD has a process group of its own, which reads from the terminal if arena-lease did:
-Ctrl-C and Ctrl-Z reach it as without the wrapper. TERM, INT, HUP, QUIT, USR1 and USR2 are passed on to CMD.
+Ctrl-C and Ctrl-Z reach it as without the wrapper; when it dies of Ctrl-C, so does arena-lease. TERM, INT, HUP, QUIT, USR1 and USR2 are passed on to CMD.
 
 If the lease is lost all the same (renewals were held up; arena-lease was stopped for longer than the ttl; the arena was
-destroyed), CMD and its group get TERM, and KILL before the deadline, or at once when it has passed (see --grace). If
+destroyed or its file removed, which is noticed three times a ttl), CMD and its group get TERM, and KILL before the deadline, or at once when it has passed (see --grace). If
 arena-lease itself is killed, the kernel kills CMD, but not what CMD started; the lease passes on when both arena-lease and
 CMD are gone, or the ttl is over. (To a process in another PID namespace, which cannot see CMD: when the ttl is over.)
 A *stopped* arena-lease, by Ctrl-Z too, renews and ends
@@ -60,7 +60,8 @@ CMD inherits what arena-lease was given, signals that are ignored or blocked inc
 
 Exit codes:
   CMD's own     CMD ran; 128 + n if it died of signal n
-  1             not acquired: held by another process (-E chooses another code)
+  1             not acquired: held by another process, or kept by its last holder's --min-hold (-E chooses another
+                code; -v says which)
   64            usage
   123           the lease was lost while CMD ran
   125           the arena or the lease cannot be used
@@ -133,6 +134,7 @@ name_base64 instead:
   fence              the newest that was issued; null when there is no such lease
   acquires, steals   how often it changed hands; and of these, how often from a holder that had lapsed or was dead
   lapses_in_ms       until the holder's deadline, if it does not renew
+  opens_in_ms        when nobody holds, and the last holder keeps it for a while: for how long; else null
   holder             null, or: pid (in its own PID namespace), name, slot, epoch, verdict (alive, unknown),
                      since (when it acquired, in seconds since 1970)
 
@@ -216,8 +218,8 @@ followed at once, if he is stopped there he is not.
 
 CMD is executed without a shell, its arguments reach it byte for byte. It finds in its environment ARENA_NAME (the arena),
 ARENA_GATE (NAME) and ARENA_FENCE (N). TERM, INT and HUP are passed on to it. The gate is left when CMD ends, also when CMD left
-processes behind. If arena-lease itself is killed, the kernel kills CMD, but not what CMD started; the next one may then
-enter an instant before CMD is gone.
+processes behind. If arena-lease itself is killed, the kernel kills CMD (unless CMD is set-user-ID, as sudo is), but not what CMD
+started; the next one may then enter before CMD is gone.
 A gate guards what everybody writes through it, and lasts as long as its arena.
 
 Exit codes:

@@ -1,5 +1,6 @@
 //! CMD: started in a process group of its own, signalled, awaited.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -40,6 +41,8 @@ pub(crate) struct Running {
     timer: TimerFd,
     terminal: Option<Terminal>,
     wait_children: bool,
+    /// What CMD died of.
+    died_of: Cell<Option<Signal>>,
 }
 
 /// What happened to wait for.
@@ -128,6 +131,7 @@ impl Running {
                 timer,
                 terminal,
                 wait_children,
+                died_of: Cell::new(None),
             }
         }))
     }
@@ -146,6 +150,14 @@ impl Running {
                 let _ = kill(child, signal);
             }
         }
+    }
+
+    /// What the terminal ended CMD with, if it did: whoever called this process, and shares its group, was not sent it.
+    pub(crate) fn interrupted(&self) -> Option<Interrupt> {
+        let signal = self.died_of.get()?;
+        let terminal = self.terminal.as_ref()?;
+        let by_key = matches!(signal, Signal::SIGINT | Signal::SIGQUIT);
+        (by_key && terminal.is_of(self.pid)).then_some(Interrupt(signal))
     }
 
     /// Lets CMD go on after this process did.
@@ -198,6 +210,7 @@ impl Running {
         let code = match waitid(Id::Pid(self.pid), flags)? {
             WaitStatus::Exited(_, code) => u8::try_from(code & 0xff).unwrap_or(exit::SIGNAL),
             WaitStatus::Signaled(_, signal, _) => {
+                self.died_of.set(Some(signal));
                 let number = u8::try_from(signal as i32).unwrap_or(0);
                 exit::SIGNAL.saturating_add(number)
             }
@@ -242,6 +255,22 @@ impl Running {
         if let Some(signal) = signal.filter(|signal| FORWARDED.contains(signal)) {
             let _ = kill(self.pid, signal);
         }
+    }
+}
+
+/// A signal that a key sent to CMD alone.
+pub(crate) struct Interrupt(Signal);
+
+impl Interrupt {
+    /// Sends it to this process's group, and dies of it as CMD did, so that a script is ended by Ctrl-C as it would be
+    /// without the wrapper.
+    pub(crate) fn pass_to_the_caller(self) {
+        // SAFETY: the default disposition runs no code of ours.
+        #[expect(unsafe_code, reason = "nix marks all of signal(2) so, handlers or not")]
+        let default = unsafe { signal(self.0, SigHandler::SigDfl) };
+        let _ = default.and_then(|_| killpg(getpgrp(), self.0));
+        // Kept until here, so that it comes last.
+        let _ = SigSet::from(self.0).thread_unblock();
     }
 }
 

@@ -58,7 +58,11 @@ pub(crate) fn gate(args: &args::Gate) -> Result<u8, Failure> {
     loop {
         match running.wait(Duration::from_secs(3_600), None) {
             Ok(Event::Ended(code)) => {
-                drop(guard);
+                let interrupt = running.interrupted();
+                drop((running, guard));
+                if let Some(interrupt) = interrupt {
+                    interrupt.pass_to_the_caller();
+                }
                 return Ok(code);
             }
             Ok(Event::Due) => {}

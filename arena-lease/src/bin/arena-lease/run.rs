@@ -208,13 +208,19 @@ impl Held {
         loop {
             let event = running.wait(next, Some(gone.as_fd()))?;
             if let Event::Ended(code) = event {
+                let interrupt = running.interrupted();
                 // First: it gives the terminal back.
                 drop(running);
-                if self.release(self.min_hold) {
-                    return Ok(Some(code));
+                // Another process may have held meanwhile, in another arena of this name.
+                let removed = self.lease.leases().arena().is_unlinked();
+                if !self.release(self.min_hold) || removed {
+                    say(&format!("{}: was lost before CMD ended", self.name));
+                    return Ok(Some(exit::LOST));
                 }
-                say(&format!("{}: was lost before CMD ended", self.name));
-                return Ok(Some(exit::LOST));
+                if let Some(interrupt) = interrupt {
+                    interrupt.pass_to_the_caller();
+                }
+                return Ok(Some(code));
             }
             let why = match self.lease.renew_at(self.hold.fence) {
                 Ok(Renewed::Held {

@@ -69,6 +69,12 @@ pub(crate) fn json(arena: &OsStr, lease: &[u8], stats: Option<&Stats>) -> String
         .field("acquires", stats.map(|stats| stats.acquires))
         .field("steals", stats.map(|stats| stats.steals))
         .field("lapses_in_ms", lapses_in.map(|left| left.as_millis()))
+        .field(
+            "opens_in_ms",
+            stats
+                .and_then(|stats| stats.opens_in)
+                .map(|left| left.as_millis()),
+        )
         .field("holder", holder)
         .end()
 }
@@ -81,7 +87,10 @@ pub(crate) fn text(arena: &OsStr, lease: &OsStr, stats: Option<&Stats>) -> Strin
     };
     let counts = format!("{} acquires, {} steals", stats.acquires, stats.steals);
     let Some(holder) = &stats.holder else {
-        return format!("{what}: free, last fence {}; {counts}", stats.fence);
+        let kept = stats.opens_in.map_or(String::new(), |left| {
+            format!(", but kept by its last holder for {left:.1?}")
+        });
+        return format!("{what}: free{kept}, last fence {}; {counts}", stats.fence);
     };
     let pid = holder.pid.map_or("unknown".into(), |pid| pid.to_string());
     let name = shown(OsStr::from_bytes(
@@ -89,8 +98,9 @@ pub(crate) fn text(arena: &OsStr, lease: &OsStr, stats: Option<&Stats>) -> Strin
     ));
     let (verdict, peer, left) = (verdict(holder), holder.peer, holder.lapses_in);
     let fence = holder.fence;
+    let since = ago(holder).map_or(String::new(), |ago| format!("for {ago:.1?} "));
     format!(
-        "{what}: held by pid {pid} ({name}; {peer}; {verdict}) under fence {fence}, lapses in {left:.1?}; {counts}"
+        "{what}: held {since}by pid {pid} ({name}; {peer}; {verdict}) under fence {fence}, lapses in {left:.1?} unless renewed; {counts}"
     )
 }
 
@@ -102,9 +112,13 @@ fn verdict(holder: &Holder) -> &'static str {
     }
 }
 
+/// How long ago it acquired.
+fn ago(holder: &Holder) -> Option<Duration> {
+    let ago_ms = clock::boot_ms().saturating_sub(holder.since_ms?);
+    Some(Duration::from_millis(ago_ms))
+}
+
 /// Since 1970, as far as the wall clock was right all along.
 fn since(holder: &Holder) -> Option<Duration> {
-    let ago_ms = clock::boot_ms().saturating_sub(holder.since_ms?);
-    let now = Duration::from_micros(clock::unix_us());
-    now.checked_sub(Duration::from_millis(ago_ms))
+    Duration::from_micros(clock::unix_us()).checked_sub(ago(holder)?)
 }

@@ -28,7 +28,12 @@ impl Terminal {
 
     /// Whether it is this process's group that reads from it.
     pub(crate) fn is_ours(&self) -> bool {
-        tcgetpgrp(&self.file) == Ok(getpgrp())
+        self.is_of(getpgrp())
+    }
+
+    /// Whether it is `group` that reads from it.
+    pub(crate) fn is_of(&self, group: Pid) -> bool {
+        tcgetpgrp(&self.file) == Ok(group)
     }
 
     /// Lets `group` read from it. The signal that it costs a process in the background is blocked.
@@ -39,7 +44,7 @@ impl Terminal {
 
     /// Lets this process's group read from it again, if `group` does now and not a third one.
     pub(crate) fn take_back_from(&self, group: Pid) {
-        if tcgetpgrp(&self.file) == Ok(group) {
+        if self.is_of(group) {
             self.give_to(getpgrp());
         }
     }
