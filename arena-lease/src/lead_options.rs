@@ -196,8 +196,8 @@ impl LeadOptions {
     /// ([`Loss::Released`]).
     ///
     /// It is called by whichever thread notices: one that asks, the one that drops the guard, or one of its own when the
-    /// keeper does. When it panics nothing else happens. How soon it comes depends on the scheduler;
-    /// [`Term::is_leading`](crate::Term::is_leading) does not.
+    /// keeper does. When it panics nothing else happens. How soon it comes depends on the scheduler, and the others, who
+    /// are told by [`Term::loss`](crate::Term::loss), do not wait for it.
     pub fn on_lost(mut self, tell: impl Fn(Loss) + Send + Sync + 'static) -> Self {
         self.on_lost = Some(OnLost(Arc::new(tell)));
         self

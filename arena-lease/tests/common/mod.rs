@@ -3,6 +3,8 @@
 //! Each binary that starts some has a test `a_role_is_played_when_it_is_asked_for`, which does what [`role`] says.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub(crate) mod leading;
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
