@@ -1,5 +1,6 @@
 //! What children do: one short function a role. A role goes from point to point and waits where it is told to.
 
+mod bench;
 mod calls;
 mod contender;
 mod demo;
@@ -24,6 +25,7 @@ type Role = (&'static str, fn(Told));
 
 const ROLES: &[&[Role]] = &[
     &[("probe", namespaces::probe)],
+    bench::ROLES,
     calls::ROLES,
     contender::ROLES,
     demo::ROLES,
