@@ -9,6 +9,7 @@ mod lease;
 mod lock;
 mod peers;
 mod races;
+mod slow_death;
 mod step;
 mod step_lease;
 
@@ -23,6 +24,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         lock::SCENARIOS,
         peers::SCENARIOS,
         lease::SCENARIOS,
+        slow_death::SCENARIOS,
         calls::SCENARIOS,
         races::SCENARIOS,
         step::SCENARIOS,
