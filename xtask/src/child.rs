@@ -369,6 +369,14 @@ pub(crate) fn states(pid: Pid) -> Vec<char> {
         .collect()
 }
 
+/// Whether the main thread of a process sleeps in a call that waits for another process.
+pub(crate) fn waits(pid: Pid) -> bool {
+    use nix::libc::{SYS_flock, SYS_futex, SYS_futex_waitv};
+    let text = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    let call = text.split(' ').next().and_then(|call| call.parse().ok());
+    call.is_some_and(|call| [SYS_flock, SYS_futex, SYS_futex_waitv].contains(&call))
+}
+
 fn pid_of(process: &std::process::Child) -> Pid {
     Pid::from_raw(process.id().try_into().expect("a pid is a positive i32"))
 }

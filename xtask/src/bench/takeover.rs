@@ -5,8 +5,8 @@ use nix::sys::signal::Signal;
 
 use super::series::Series;
 use crate::{
-    child::{Child, PATIENCE, Plan, until},
-    outcome::{Outcome, Stop},
+    child::{Child, PATIENCE, Plan, until, waits},
+    outcome::Outcome,
     scratch::Scratch,
     text,
 };
@@ -75,18 +75,5 @@ pub(super) fn waiter(scratch: &Scratch, kind: &str) -> Outcome<Child> {
 
 /// Waits until the child's main thread sleeps in a call that waits for another process.
 pub(super) fn asleep(child: &Child) -> Outcome {
-    let path = format!("/proc/{}/syscall", child.pid());
-    let waits = [
-        nix::libc::SYS_flock,
-        nix::libc::SYS_futex,
-        nix::libc::SYS_futex_waitv,
-    ]
-    .map(|call| call.to_string());
-    until(PATIENCE, || {
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        waits
-            .iter()
-            .any(|call| text.split(' ').next() == Some(call))
-    })
-    .map_err(|stop: Stop| stop.within("until a waiter sleeps"))
+    until(PATIENCE, || waits(child.pid())).map_err(|stop| stop.within("until a waiter sleeps"))
 }

@@ -6,6 +6,7 @@ mod contender;
 mod demo;
 mod locker;
 pub(crate) mod peer;
+mod places;
 #[expect(unsafe_code, reason = "fork, clone and the like have no safe form")]
 pub(crate) mod process;
 mod sections;
@@ -31,6 +32,7 @@ const ROLES: &[&[Role]] = &[
     demo::ROLES,
     locker::ROLES,
     peer::ROLES,
+    places::ROLES,
     step::ROLES,
     survivor::ROLES,
 ];

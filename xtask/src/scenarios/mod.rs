@@ -3,11 +3,13 @@
 mod arena;
 mod calls;
 mod cast;
+mod crowds;
 mod harness;
 mod hostile;
 mod lease;
 mod lock;
 mod peers;
+mod places;
 mod races;
 mod slow_death;
 mod step;
@@ -27,6 +29,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         slow_death::SCENARIOS,
         calls::SCENARIOS,
         races::SCENARIOS,
+        crowds::SCENARIOS,
+        places::SCENARIOS,
         step::SCENARIOS,
         step_lease::SCENARIOS,
     ]
