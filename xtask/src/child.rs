@@ -305,9 +305,11 @@ impl Child {
     }
 
     fn describe(&self, what: &str) -> String {
+        // Some say much.
+        let last: String = self.last.chars().take(200).collect();
         format!(
-            "child {} (pid {}, last point {:?}) {what}",
-            self.role, self.target, self.last
+            "child {} (pid {}, last point {last:?}) {what}",
+            self.role, self.target
         )
     }
 }
