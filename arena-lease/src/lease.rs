@@ -251,12 +251,14 @@ impl Lease {
         };
         let min_ms = u64::try_from(min_hold.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         let released = self.on_row(|row| {
-            let noted = Snapshot::of(row.row).and_then(|seen| seen.since_ms(fence));
-            // Not noted: another holder's by now, or this one was stopped before it noted it.
-            let since_ms = noted.unwrap_or_else(|| row.now_ns() / NS_PER_MS);
             let not_before_ms = match min_ms {
                 0 => 0,
-                _ => since_ms.saturating_add(min_ms),
+                _ => {
+                    let noted = Snapshot::of(row.row).and_then(|seen| seen.since_ms(fence));
+                    // Not noted: another holder's by now, or this one was stopped before it noted it.
+                    let since_ms = noted.unwrap_or_else(|| row.now_ns() / NS_PER_MS);
+                    since_ms.saturating_add(min_ms)
+                }
             };
             if not_before_ms > <u128 as Bits>::MAX_UNTIL_MS {
                 return Err(Fault::ClockExhausted);
