@@ -278,11 +278,15 @@ impl Lease {
             return Ok(false);
         };
         let released = self.on_row(|row| {
+            let min_ms = milliseconds(min_hold);
+            if min_ms == 0 && heir.is_none() {
+                return protocol::release(row, me, fence, 0);
+            }
             let now_ms = row.now_ns() / NS_PER_MS;
             let noted = Snapshot::of(row.row).and_then(|seen| seen.since_ms(fence));
             // Not noted: another holder's by now, or this one was stopped before it noted it.
             let since_ms = noted.unwrap_or(now_ms);
-            let kept_ms = match milliseconds(min_hold) {
+            let kept_ms = match min_ms {
                 0 => 0,
                 min_ms => since_ms.saturating_add(min_ms),
             };

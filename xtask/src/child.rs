@@ -305,9 +305,11 @@ impl Child {
     }
 
     fn describe(&self, what: &str) -> String {
+        // Some say much.
+        let last: String = self.last.chars().take(200).collect();
         format!(
-            "child {} (pid {}, last point {:?}) {what}",
-            self.role, self.target, self.last
+            "child {} (pid {}, last point {last:?}) {what}",
+            self.role, self.target
         )
     }
 }
@@ -367,6 +369,14 @@ pub(crate) fn states(pid: Pid) -> Vec<char> {
                 .and_then(|rest| rest.chars().next())
         })
         .collect()
+}
+
+/// Whether the main thread of a process sleeps in a call that waits for another process.
+pub(crate) fn waits(pid: Pid) -> bool {
+    use nix::libc::{SYS_flock, SYS_futex, SYS_futex_waitv};
+    let text = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    let call = text.split(' ').next().and_then(|call| call.parse().ok());
+    call.is_some_and(|call| [SYS_flock, SYS_futex, SYS_futex_waitv].contains(&call))
 }
 
 fn pid_of(process: &std::process::Child) -> Pid {

@@ -1,5 +1,6 @@
-//! Runs, checks and shows the arena crates: `cargo xtask ci`, `cargo xtask demo`, `cargo xtask test-multiproc`.
+//! Runs, checks, measures and shows the arena crates: `cargo xtask ci`, `demo`, `test-multiproc`, `bench`.
 
+mod bench;
 mod capability;
 mod child;
 mod ci;
@@ -35,6 +36,8 @@ enum Task {
     Demo,
     /// Runs real processes against each other: killed, stopped, in namespaces, one instruction at a time
     TestMultiproc(runner::Options),
+    /// Measures what things cost, beside references that are measured in the same run; a release build
+    Bench(bench::Options),
     /// A child of this program, in one of its roles
     #[command(hide = true)]
     Child {
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Task::Ci => ci::run(),
         Task::Demo => demo::run(),
         Task::TestMultiproc(options) => options.list_or_run(),
+        Task::Bench(options) => options.run(),
         Task::Child { .. } => unreachable!("a child returned above"),
     };
     if good {

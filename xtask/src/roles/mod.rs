@@ -1,10 +1,12 @@
 //! What children do: one short function a role. A role goes from point to point and waits where it is told to.
 
+mod bench;
 mod calls;
 mod contender;
 mod demo;
 mod locker;
 pub(crate) mod peer;
+mod places;
 #[expect(unsafe_code, reason = "fork, clone and the like have no safe form")]
 pub(crate) mod process;
 mod sections;
@@ -24,11 +26,13 @@ type Role = (&'static str, fn(Told));
 
 const ROLES: &[&[Role]] = &[
     &[("probe", namespaces::probe)],
+    bench::ROLES,
     calls::ROLES,
     contender::ROLES,
     demo::ROLES,
     locker::ROLES,
     peer::ROLES,
+    places::ROLES,
     step::ROLES,
     survivor::ROLES,
 ];

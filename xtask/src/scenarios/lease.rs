@@ -1,7 +1,6 @@
 //! Who holds, and who takes over, when holders die, stand still, fork, exec or lose their arena.
 
-use arena_core::PidFd;
-use nix::{sys::signal::Signal, unistd::Pid};
+use nix::unistd::Pid;
 
 use super::cast::{Peer, same};
 use crate::{
@@ -65,19 +64,6 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         "P12",
         "a_holder_that_became_another_program_holds_no_more",
         became_another,
-    ),
-    Scenario::new(
-        "lease",
-        "P13",
-        "the_death_of_a_large_holder_is_known_before_its_memory_is_freed",
-        large,
-    )
-    .rounds(6, 40),
-    Scenario::new(
-        "lease",
-        "P13",
-        "a_holder_that_dumps_core_is_succeeded_at_its_ttl_at_the_latest",
-        dumps,
     ),
     Scenario::new(
         "lease",
@@ -454,53 +440,6 @@ fn waits(run: &mut Run) -> Outcome {
         }
         Ok(())
     })
-}
-
-/// Goal: a waiter does not wait for the kernel to free the dead one's memory. Method: the holder has 1 GiB and is
-/// killed while a rival waits; when the rival holds, the holder's pidfd, which tells of the end only after the memory,
-/// is not yet readable. A rival that is kept off the processor for long enough shows nothing, so one round is enough;
-/// without proof by the bell and the missing address space, there is none.
-fn large(run: &mut Run) -> Outcome {
-    let mut early = 0;
-    let mut rounds = 0;
-    run.each_round(|run, _| {
-        let (mut one, mut rival) = (worker(run, 600_000)?, worker(run, 600_000)?);
-        one.must("fill 1024", "filled")?;
-        takes(&mut one, "new")?;
-        let process = PidFd::open(u32::try_from(one.child.pid().as_raw())?)?;
-        rival.child.tell("wait 20000")?;
-        one.child.signal(Signal::SIGKILL)?;
-        held(&rival.child.expect("wait")?, "dead")?;
-        early += u32::from(!process.has_ended()?);
-        rounds += 1;
-        rival.must("release", "true")?;
-        one.child.kill().or(Ok(()))
-    })?;
-    run.detail(&format!("{early} of {rounds} before its pidfd told"));
-    ensure!(early > 0, "no death was known before the memory was freed");
-    Ok(())
-}
-
-/// Goal: a crash that dumps core delays every notice, and no longer than the ttl. Method: the holder aborts with a
-/// core to be written; the rival waits.
-fn dumps(run: &mut Run) -> Outcome {
-    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
-    if pattern.starts_with(['|', '/']) || pattern.trim().is_empty() {
-        let pattern = pattern.trim();
-        return Err(Stop::Skipped(format!(
-            "core files of this machine go to {pattern:?}, and not into the scenario's directory"
-        )));
-    }
-    let (mut one, mut rival) = (worker(run, 2_000)?, worker(run, 600_000)?);
-    one.must("fill 256", "filled")?;
-    takes(&mut one, "new")?;
-    rival.child.tell("wait 60000")?;
-    let directory = run.path("arena");
-    let directory = directory.parent().unwrap_or(&directory).display();
-    one.child.tell(&format!("dump {directory}"))?;
-    let answer = rival.child.expect("wait")?;
-    held(&answer, "dead").or_else(|_| held(&answer, "lapsed"))?;
-    rival.must("release", "true")
 }
 
 /// Goal: the end of an arena is the end of every hold in it, and fences outlive it. Method: destroy under a holder,

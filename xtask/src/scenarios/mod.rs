@@ -3,12 +3,15 @@
 mod arena;
 mod calls;
 mod cast;
+mod crowds;
 mod harness;
 mod hostile;
 mod lease;
 mod lock;
 mod peers;
+mod places;
 mod races;
+mod slow_death;
 mod step;
 mod step_gate;
 mod step_lease;
@@ -24,8 +27,11 @@ pub(crate) fn all() -> Vec<Scenario> {
         lock::SCENARIOS,
         peers::SCENARIOS,
         lease::SCENARIOS,
+        slow_death::SCENARIOS,
         calls::SCENARIOS,
         races::SCENARIOS,
+        crowds::SCENARIOS,
+        places::SCENARIOS,
         step::SCENARIOS,
         step_lease::SCENARIOS,
         step_gate::SCENARIOS,

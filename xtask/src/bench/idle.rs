@@ -1,0 +1,56 @@
+//! How often a process that waits behind a renewed lease is on the processor for nothing.
+
+use std::time::Duration;
+
+use nix::unistd::Pid;
+
+use super::{
+    series::Series,
+    takeover::{asleep, holder, waiter},
+};
+use crate::{child::Child, outcome::Outcome, scratch::Scratch};
+
+/// How long it is watched.
+const TIME: Duration = Duration::from_secs(5);
+/// How often the holder renews its ttl of 30 s: far more often than anybody would.
+const RENEW_MS: u32 = 100;
+
+pub(super) fn measure(scratch: &Scratch, rounds: u32) -> Outcome<Vec<Series>> {
+    let mut series = ["idle-flock", "idle-lease"].map(|name| Series::new(name, "wakes/5s"));
+    let (mut holders, mut waiters) = (Vec::new(), Vec::new());
+    for kind in ["flock", "lease"] {
+        holders.push(holder(scratch, kind, 0, RENEW_MS)?);
+        waiters.push(waiter(scratch, kind)?);
+    }
+    for waiter in &mut waiters {
+        waiter.tell("wait")?;
+        asleep(waiter)?;
+    }
+    for _ in 0..rounds {
+        // Both at once: nothing of them is on a processor.
+        let before = switches(&waiters)?;
+        std::thread::sleep(TIME);
+        let after = switches(&waiters)?;
+        for (series, (before, after)) in series.iter_mut().zip(before.iter().zip(&after)) {
+            series.push(f64::from(after - before));
+        }
+    }
+    Ok(series.into())
+}
+
+/// The voluntary context switches of each, all its threads together.
+fn switches(children: &[Child]) -> Outcome<Vec<u32>> {
+    children.iter().map(|child| of(child.pid())).collect()
+}
+
+fn of(pid: Pid) -> Outcome<u32> {
+    let mut all = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let status = std::fs::read_to_string(task?.path().join("status"))?;
+        let count = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        all += count.map_or(Ok(0), |count| count.trim().parse::<u32>())?;
+    }
+    Ok(all)
+}
