@@ -61,6 +61,14 @@ fn the_exit_code_is_cmds_own() {
 }
 
 #[test]
+fn a_signal_without_a_name_that_cmd_dies_of_is_in_the_exit_code() {
+    let place = Place::new();
+    let args = ["run", "x", "-n", "--", "sh", "-c", "kill -40 $$"];
+    assert_eq!(place.code(&args), 128 + 40);
+    assert_eq!(place.code(&["run", "x", "-n", "--", "true"]), 0, "released");
+}
+
+#[test]
 fn a_cmd_that_cannot_be_executed_says_126_or_127_and_frees_the_lease() {
     let place = Place::new();
     let output = place.output(&["run", "x", "-n", "--", "/no/such/program"]);

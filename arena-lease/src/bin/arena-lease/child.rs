@@ -11,16 +11,18 @@ use std::time::Duration;
 use arena_lease::Companion;
 use arena_lease::peers::core::start_ticks;
 use nix::errno::Errno;
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, killpg, raise, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp, getpid, getppid, setpgid};
 
 use crate::exit;
+use crate::fate::{Fate, fate};
 use crate::terminal::Terminal;
 
 /// Signals that are passed on to CMD.
@@ -206,15 +208,13 @@ impl Running {
 
     /// What to exit with, when there is nobody left to wait for.
     fn ended(&self) -> io::Result<Option<u8>> {
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        let code = match waitid(Id::Pid(self.pid), flags)? {
-            WaitStatus::Exited(_, code) => u8::try_from(code & 0xff).unwrap_or(exit::SIGNAL),
-            WaitStatus::Signaled(_, signal, _) => {
-                self.died_of.set(Some(signal));
-                let number = u8::try_from(signal as i32).unwrap_or(0);
-                exit::SIGNAL.saturating_add(number)
+        let code = match fate(self.pid, libc::WEXITED | libc::WNOWAIT)? {
+            Some(Fate::Exited(code)) => code,
+            Some(Fate::Killed(signal)) => {
+                self.died_of.set(Signal::try_from(signal).ok());
+                i32::from(exit::SIGNAL) + signal
             }
-            _ => return Ok(None),
+            Some(Fate::Stopped) | None => return Ok(None),
         };
         if self.wait_children {
             for child in children() {
@@ -225,15 +225,15 @@ impl Running {
                 }
             }
         }
-        Ok(Some(code))
+        // Signals have numbers up to 64.
+        Ok(Some(u8::try_from(code).unwrap_or(exit::SIGNAL)))
     }
 
     fn is_stopped(&self) -> io::Result<bool> {
-        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
-        match waitid(Id::Pid(self.pid), flags) {
-            Ok(WaitStatus::Stopped(..)) => Ok(true),
-            Ok(_) | Err(Errno::ECHILD) => Ok(false),
-            Err(errno) => Err(errno.into()),
+        match fate(self.pid, libc::WSTOPPED) {
+            Ok(fate) => Ok(matches!(fate, Some(Fate::Stopped))),
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod args;
 mod child;
+mod fate;
 mod gate;
 mod json;
 mod list;
