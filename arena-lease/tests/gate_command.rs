@@ -140,7 +140,7 @@ fn list_shows_every_lease_that_was_used_and_joins_nothing() {
     let lines: Vec<&str> = said.lines().collect();
     let path = place.arena();
     let first = format!(
-        r#"{{"arena":"{}","lease_base64":"Yv8=","held":false,"fence":{},"acquires":1,"steals":0,"lapses_in_ms":null,"holder":null}}"#,
+        r#"{{"arena":"{}","lease_base64":"Yv8=","held":false,"fence":{},"acquires":1,"steals":0,"lapses_in_ms":null,"opens_in_ms":null,"holder":null}}"#,
         path.display(),
         free.fence()
     );
