@@ -153,7 +153,7 @@ fn list_shows_every_lease_that_was_used_and_joins_nothing() {
     let timeless = |line: &str| line.split("lapses_in_ms").next().unwrap().to_owned();
     assert_eq!(timeless(lines[1]), timeless(&status));
     let text = place.stdout(&["list"]);
-    let by = format!("held by pid {}", std::process::id());
+    let by = format!(" by pid {} ", std::process::id());
     assert!(text.contains(&by), "{text}");
     assert_eq!(arena.attachments().len(), 1);
 }
