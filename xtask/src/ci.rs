@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     io::{BufRead, BufReader},
+    path::PathBuf,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -13,6 +14,7 @@ const CRATES: &[&str] = &["arena-core", "arena-peers", "arena-lease", "arena-rin
 /// Runs all steps, goes on after a failure, and closes with a summary.
 pub(crate) fn run() -> bool {
     let began = Instant::now();
+    forget_packages();
     let mut results = Vec::new();
     for step in steps() {
         println!("== {}", step.title);
@@ -37,6 +39,22 @@ pub(crate) fn run() -> bool {
         results.len() - failed
     );
     failed == 0
+}
+
+/// What an earlier run packed is kept by cargo under the same names and versions, and would be built in place of what is
+/// packed now. (Registries below a path have names that begin with a dash; whatever cannot be removed is told by the step.)
+fn forget_packages() {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let kept = home.map(|home| std::fs::read_dir(home.join("registry/src")));
+    for registry in kept.into_iter().flatten().flatten().flatten() {
+        if registry.file_name().as_encoded_bytes().starts_with(b"-") {
+            for name in CRATES {
+                let package = format!("{name}-{}", env!("CARGO_PKG_VERSION"));
+                let _ = std::fs::remove_dir_all(registry.path().join(package));
+            }
+        }
+    }
 }
 
 fn steps() -> Vec<Step> {
