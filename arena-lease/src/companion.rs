@@ -108,6 +108,7 @@ fn pack(fence: u64, namespace: u64, pid: u32, started: u64) -> u128 {
 }
 
 /// Whether a companion keeps a lease from a holder's successor.
+#[derive(Debug)]
 pub(crate) enum Keeps {
     No,
     /// Until it ends.

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::PeerId;
-use crate::family::{Awake, Family, Obstacle, Taken, Vigil};
-use crate::guard::LeaseGuard;
+use crate::family::{Family, Obstacle, Taken};
 use crate::lead_options::Lead;
 use crate::lease::Lease;
 use crate::leases::Leases;
@@ -12,6 +11,7 @@ use crate::limit::{ConcurrencyLimit, LimitError, Place};
 use crate::patience::{Pace, Patience};
 use crate::shape::Shape;
 use crate::standby::Waiting;
+use crate::vigil::{Awake, Vigil};
 
 /// The place where one works, and the places where one waits: 1 is next to it.
 const PRIMARY: usize = 0;
@@ -136,7 +136,7 @@ impl LatestStandby {
             if let Some(by) = self.wanted_by() {
                 return Ok(Some(by));
             }
-            match vigil.sleep(&[], until_ns)? {
+            match vigil.sleep(Vec::new(), until_ns)? {
                 Awake::Look => {}
                 Awake::TimeIsUp | Awake::Cancelled => return Ok(None),
             }
@@ -194,13 +194,16 @@ impl LatestStandby {
             }
             if self.replaces && waiting.index() == FIRST && request.is_none() {
                 // Taken: by one that bows out just now, and its end wakes this one.
-                request = Request::make(family, &self.request)?;
+                request = match family.contend(&self.request, family.waiting())? {
+                    Taken::Won(kept) => Some(kept),
+                    Taken::Blocked(_) => None,
+                };
             }
             let Some(until_ns) = pace.go_on() else {
                 return Ok(Succession::TimedOut);
             };
             // Who takes the place behind wakes this one too.
-            match vigil.sleep(&[in_the_way], until_ns)? {
+            match vigil.sleep(vec![in_the_way], until_ns)? {
                 Awake::Look | Awake::TimeIsUp => {}
                 Awake::Cancelled => return Ok(Succession::Cancelled),
             }
@@ -213,7 +216,7 @@ impl LatestStandby {
         if waiting.index() > FIRST {
             let before = waiting.index() - 1;
             return Ok(match family.take(before)? {
-                Taken::Won(guard) => Step::To(Waiting::at(family, before, guard)),
+                Taken::Won(kept) => Step::To(Waiting::at(family, before, kept)),
                 Taken::Blocked(obstacle) => Step::Blocked(obstacle),
             });
         }
@@ -226,34 +229,8 @@ impl LatestStandby {
                 Some(by) => Step::Ended(Succession::Replaced { by }),
                 None => Step::Ended(Succession::Primary(place)),
             },
-            Err(in_the_way) => Step::Blocked(in_the_way[0]),
+            Err(mut in_the_way) => Step::Blocked(in_the_way.pop().expect("there is one place")),
         })
-    }
-}
-
-/// The one that works is asked to make room, until this is dropped.
-struct Request<'a> {
-    family: &'a Family,
-    guard: Option<LeaseGuard>,
-}
-
-impl<'a> Request<'a> {
-    fn make(family: &'a Family, lease: &Lease) -> Result<Option<Self>, LimitError> {
-        let guard = family.waiting().contend_until(lease.clone(), 0)?.won();
-        Ok(guard.map(|guard| {
-            family.changed();
-            Self {
-                family,
-                guard: Some(guard),
-            }
-        }))
-    }
-}
-
-impl Drop for Request<'_> {
-    fn drop(&mut self) {
-        drop(self.guard.take());
-        self.family.changed();
     }
 }
 

@@ -15,11 +15,11 @@ use crate::error::LeaseError;
 use crate::lease::Lease;
 use crate::leases::Leases;
 use crate::live::Live;
-use crate::protocol::{self, World as _};
+use crate::protocol;
 use crate::stats::Stats;
 use crate::ttl::Ttl;
 use crate::wait::{Bedside, On};
-use crate::word::{Owner, Word};
+use crate::word::Word;
 
 /// How often a name is looked for that has no row: nobody would tell of its coming back.
 const NAMELESS: Duration = Duration::from_secs(1);
@@ -273,13 +273,9 @@ fn next_leader(
 
 impl Leader {
     fn of(row: &Live<'_>, word: Word) -> Self {
-        let by = match word.owner {
-            Owner::Peer(by) if !word.is_over(row.now_ns()) && !row.is_dead(by, word.fence) => {
-                Some(by)
-            }
-            _ => None,
-        };
-        let fence = word.fence;
-        Self { by, fence }
+        Self {
+            by: row.holding(word).map(|holding| holding.by),
+            fence: word.fence,
+        }
     }
 }

@@ -184,6 +184,7 @@ mod table;
 mod term;
 mod ttl;
 mod view;
+mod vigil;
 mod wait;
 mod word;
 

@@ -10,8 +10,7 @@ use std::time::Duration;
 use arena_peers::core::wiped::PerProcess;
 
 use crate::error::LeaseError;
-use crate::family::{Awake, Family, Obstacle, Taken, Vigil};
-use crate::guard::LeaseGuard;
+use crate::family::{Family, Kept, Obstacle, Taken};
 use crate::lead_options::Lead;
 use crate::leases::Leases;
 use crate::loss::Loss;
@@ -19,6 +18,7 @@ use crate::named_words::GateOpenError;
 use crate::shape::Shape;
 use crate::stats::Holder;
 use crate::term::Term;
+use crate::vigil::{Awake, Vigil};
 
 /// At most N processes at once: N places, each a lease of its own, so that none ever leaks.
 ///
@@ -73,11 +73,9 @@ pub struct Place {
 }
 
 #[derive(Debug)]
-pub(crate) struct Held {
-    /// `None` once it was given up.
-    guard: Option<LeaseGuard>,
+struct Held {
+    kept: Kept,
     index: usize,
-    family: Arc<Family>,
 }
 
 /// One place of a limit, as it was at some moment.
@@ -188,7 +186,7 @@ impl ConcurrencyLimit {
                 Ok(place) => return Ok(Some(place)),
                 Err(in_the_way) => in_the_way,
             };
-            match vigil.sleep(&in_the_way, until_ns)? {
+            match vigil.sleep(in_the_way, until_ns)? {
                 Awake::Look => {}
                 Awake::TimeIsUp | Awake::Cancelled => return Ok(None),
             }
@@ -226,7 +224,7 @@ impl ConcurrencyLimit {
     pub(crate) fn attempt(&self) -> Result<Result<Place, Vec<Obstacle>>, LimitError> {
         let attempted = PLACES.with(|places| {
             let kept = places.get(&self.inner.id).and_then(Weak::upgrade);
-            if let Some(held) = kept.filter(|held| held.is_held()) {
+            if let Some(held) = kept.filter(|held| held.kept.is_leading()) {
                 return Ok(Ok(Place { held }));
             }
             let taken = self.take_any();
@@ -245,7 +243,7 @@ impl ConcurrencyLimit {
         let mut in_the_way = Vec::new();
         for index in own.into_iter().chain(0..family.main()) {
             match family.take(index)? {
-                Taken::Won(guard) => return Ok(Ok(Place::new(guard, index, family))),
+                Taken::Won(kept) => return Ok(Ok(Place::new(kept, index))),
                 Taken::Blocked(obstacle) => in_the_way.push(obstacle),
             }
         }
@@ -261,13 +259,9 @@ impl Drop for Inner {
 }
 
 impl Place {
-    pub(crate) fn new(guard: LeaseGuard, index: usize, family: &Arc<Family>) -> Self {
+    fn new(kept: Kept, index: usize) -> Self {
         Self {
-            held: Arc::new(Held {
-                guard: Some(guard),
-                index,
-                family: Arc::clone(family),
-            }),
+            held: Arc::new(Held { kept, index }),
         }
     }
 
@@ -294,26 +288,10 @@ impl Place {
     /// How it had been lost before.
     pub fn release(self) -> Result<(), Loss> {
         match Arc::try_unwrap(self.held) {
-            Ok(mut held) => held.end(),
+            Ok(held) => held.kept.release(),
             // The others still work there.
-            Err(held) => held.term().loss().map_or(Ok(()), Err),
+            Err(held) => held.kept.loss().map_or(Ok(()), Err),
         }
-    }
-}
-
-impl Held {
-    fn term(&self) -> &Term {
-        self.guard.as_ref().expect("taken by its end alone")
-    }
-
-    fn is_held(&self) -> bool {
-        self.guard.as_ref().is_some_and(|guard| guard.is_leading())
-    }
-
-    fn end(&mut self) -> Result<(), Loss> {
-        let ended = self.guard.take().map_or(Ok(()), LeaseGuard::release);
-        self.family.changed();
-        ended
     }
 }
 
@@ -321,15 +299,6 @@ impl Deref for Place {
     type Target = Term;
 
     fn deref(&self) -> &Term {
-        self.held.term()
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if self.guard.is_some() {
-            // Told to whoever asks the term, and to the callback.
-            let _how = self.end();
-        }
+        &self.held.kept
     }
 }

@@ -13,7 +13,7 @@ use crate::outcome::TookOver;
 use crate::protocol::World;
 use crate::snapshot::{pack_heir, pack_since};
 use crate::wait::{Bedside, On};
-use crate::word::{NS_PER_MS, Word};
+use crate::word::{NS_PER_MS, Owner, Word};
 
 /// How long to sleep where an end would not be told.
 const UNTOLD: Duration = Duration::from_secs(1);
@@ -26,7 +26,32 @@ pub(crate) struct Live<'a> {
     pub(crate) bedside: &'a Bedside,
 }
 
+/// Who holds.
+pub(crate) struct Holding {
+    pub(crate) by: PeerId,
+    /// It is dead, and who works on its behalf is not, or cannot be asked.
+    pub(crate) beyond: Option<Keeps>,
+}
+
 impl Live<'_> {
+    /// Who holds by this word: nobody whose lease lapsed, or who is proven dead and left no companion.
+    pub(crate) fn holding(&self, word: Word) -> Option<Holding> {
+        let Owner::Peer(by) = word.owner else {
+            return None;
+        };
+        if word.is_over(self.now_ns()) {
+            return None;
+        }
+        let beyond = match self.inner.is_dead(by) {
+            false => None,
+            true => match self.keeps(word.fence) {
+                Keeps::No => return None,
+                keeps => Some(keeps),
+            },
+        };
+        Some(Holding { by, beyond })
+    }
+
     /// Sleeps until who leads may be another one than `leader`, whom `word` was found to name.
     pub(crate) fn watch(&self, word: Word, leader: Option<PeerId>, timeout: Duration) {
         let half = word.half::<u128>().expect("it was decoded");

@@ -1,14 +1,15 @@
 //! At most so many at once, and so many who wait.
 
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
-use crate::family::{Awake, Family, Taken, Vigil};
-use crate::guard::LeaseGuard;
+use crate::family::{Family, Kept, Taken};
 use crate::lead_options::Lead;
 use crate::leases::Leases;
 use crate::limit::{ConcurrencyLimit, LimitError, Place};
 use crate::patience::{Pace, Patience};
 use crate::shape::{MAX_STANDBYS, Shape};
+use crate::vigil::{Awake, Vigil};
 
 /// At most N processes at once, and at most M more that wait for a place.
 ///
@@ -128,7 +129,7 @@ impl WithStandby {
             let Some(until_ns) = pace.go_on() else {
                 return Ok(Standby::TimedOut);
             };
-            match vigil.sleep(&in_the_way, until_ns)? {
+            match vigil.sleep(in_the_way, until_ns)? {
                 Awake::Look | Awake::TimeIsUp => {}
                 Awake::Cancelled => return Ok(Standby::Cancelled),
             }
@@ -138,29 +139,30 @@ impl WithStandby {
 
 /// A place that is waited at, given up when this is dropped.
 pub(crate) struct Waiting<'a> {
-    family: &'a Family,
-    guard: Option<LeaseGuard>,
+    family: &'a Arc<Family>,
+    /// `None` once it was lost.
+    kept: Option<Kept>,
     index: usize,
 }
 
 impl<'a> Waiting<'a> {
     /// At the first of these places that is free.
     pub(crate) fn begin(
-        family: &'a Family,
+        family: &'a Arc<Family>,
         places: impl IntoIterator<Item = usize>,
     ) -> Result<Option<Self>, LimitError> {
         for index in places {
-            if let Taken::Won(guard) = family.take(index)? {
-                return Ok(Some(Self::at(family, index, guard)));
+            if let Taken::Won(kept) = family.take(index)? {
+                return Ok(Some(Self::at(family, index, kept)));
             }
         }
         Ok(None)
     }
 
-    pub(crate) fn at(family: &'a Family, index: usize, guard: LeaseGuard) -> Self {
+    pub(crate) fn at(family: &'a Arc<Family>, index: usize, kept: Kept) -> Self {
         Self {
             family,
-            guard: Some(guard),
+            kept: Some(kept),
             index,
         }
     }
@@ -171,21 +173,13 @@ impl<'a> Waiting<'a> {
 
     /// Whether the place is still this process's: one that was lost is taken again, if nobody else has it.
     pub(crate) fn go_on(&mut self) -> Result<bool, LimitError> {
-        if self.guard.as_ref().is_some_and(|guard| guard.is_leading()) {
+        if self.kept.as_ref().is_some_and(|kept| kept.is_leading()) {
             return Ok(true);
         }
-        self.guard = None;
-        match self.family.take(self.index)? {
-            Taken::Won(guard) => self.guard = Some(guard),
-            Taken::Blocked(_) => {}
+        self.kept = None;
+        if let Taken::Won(kept) = self.family.take(self.index)? {
+            self.kept = Some(kept);
         }
-        Ok(self.guard.is_some())
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        drop(self.guard.take());
-        self.family.changed();
+        Ok(self.kept.is_some())
     }
 }
