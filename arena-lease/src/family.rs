@@ -21,9 +21,9 @@ use crate::loss::Loss;
 use crate::name::Name;
 use crate::named_words::Named;
 use crate::outcome::Refused;
-use crate::shape::{self, Agreement, Shape};
+use crate::shape::{self, Agreement, Kind, Shape, Why};
 
-/// How often a place that was taken is given back because somebody tried to change the limit's shape.
+/// How often those who had the limit in the other mode may end before it is looked who they were.
 const ATTEMPTS: u32 = 64;
 
 /// A limit, as one process uses it.
@@ -52,6 +52,8 @@ pub(crate) struct Obstacle {
 pub(crate) enum Taken {
     Won(Kept),
     Blocked(Obstacle),
+    /// The limit is shared and this caller wants it exclusively, or the other way round. Who has it so.
+    OtherMode(Vec<Obstacle>),
 }
 
 /// A lease of a family that this process holds. Its end, be it by a drop, is told to all who wait for a change.
@@ -99,12 +101,16 @@ impl Drop for Kept {
 }
 
 /// The names of the leases of a limit's places: of those that are worked at, then of those that are waited at.
-fn names_of(limit: &[u8], shape: Shape) -> impl Iterator<Item = Vec<u8>> {
-    let places = (1..=shape.places).map(|place| format!("#{place}"));
-    let standbys = (1..=shape.standbys).map(|place| format!("#standby{place}"));
+fn names_of(limit: Name, shape: Shape) -> impl Iterator<Item = Vec<u8>> {
+    let (places, others) = match shape.kind {
+        Kind::Shared => (0, "shared"),
+        Kind::Exclusive | Kind::Latest => (shape.places, "standby"),
+    };
+    let places = (1..=places).map(|place| format!("#{place}"));
+    let others = (1..=shape.standbys).map(move |place| format!("#{others}{place}"));
     places
-        .chain(standbys)
-        .map(move |suffix| [limit, suffix.as_bytes()].concat())
+        .chain(others)
+        .map(move |suffix| [limit.to_vec(), suffix.into_bytes()].concat())
 }
 
 impl Family {
@@ -116,7 +122,7 @@ impl Family {
     ) -> Result<Self, LimitError> {
         let row = Named::open(leases.arena(), LIMITS, name)?;
         let ttl = rules.ttl.duration();
-        let places = names_of(name, shape).map(|name| leases.lease(name, ttl));
+        let places = names_of(row.name, shape).map(|name| leases.lease(name, ttl));
         let family = Self {
             leases: leases.clone(),
             rules: rules.clone(),
@@ -125,7 +131,12 @@ impl Family {
             row,
             places: places.collect::<Result<_, _>>()?,
         };
-        family.agree()?;
+        match shape::agree(family.word(), shape, fence, |now| family.is_idle(now)) {
+            Agreement::Agreed => {}
+            // A place is had when the limit is in this mode.
+            Agreement::Disagreed(found) if found.is_other_mode_of(shape) => {}
+            other => return Err(family.disagreed(other)),
+        }
         Ok(family)
     }
 
@@ -135,7 +146,10 @@ impl Family {
 
     /// How many places are worked at; those after them are waited at.
     pub(crate) fn main(&self) -> usize {
-        usize::from(self.shape.places)
+        usize::from(match self.shape.kind {
+            Kind::Shared => self.shape.standbys,
+            Kind::Exclusive | Kind::Latest => self.shape.places,
+        })
     }
 
     /// How many places there are.
@@ -156,30 +170,45 @@ impl Family {
         self.row.row()
     }
 
-    fn agree(&self) -> Result<(), LimitError> {
-        match shape::agree(self.word(), self.shape, fence, |now| self.is_idle(now)) {
-            Agreement::Agreed => Ok(()),
-            Agreement::Disagreed(found) => Err(LimitError::Disagreed {
+    fn disagreed(&self, why: Agreement) -> LimitError {
+        match why {
+            Agreement::Disagreed(found) => LimitError::Disagreed {
                 name: String::from_utf8_lossy(&self.name()).into_owned(),
                 found: found.to_string(),
                 asked: self.shape.to_string(),
-            }),
-            Agreement::Contended => Err(LeaseError::Contended.into()),
-            Agreement::Corrupt(found) => Err(LeaseError::Corrupt { found }.into()),
+            },
+            Agreement::Corrupt(found) => LeaseError::Corrupt { found }.into(),
+            Agreement::Agreed | Agreement::Contended => LeaseError::Contended.into(),
         }
     }
 
-    /// Whether no place of this shape, which may be another than ours, is held.
+    /// The leases of this shape, which may be another than ours, as far as they have rows.
+    fn leases_of(&self, shape: Shape) -> impl Iterator<Item = Lease> {
+        names_of(self.row.name, shape).filter_map(|name| {
+            let name = Name::new(&name)?;
+            let row = self.leases.inner.table.find(&name)?;
+            Some(Lease::new(self.leases.clone(), name, self.rules.ttl, row))
+        })
+    }
+
+    /// Whether no place of this shape is held.
     fn is_idle(&self, shape: Shape) -> bool {
-        let held = |name: Vec<u8>| {
-            let found = Name::new(&name)
-                .and_then(|name| Some((name, self.leases.inner.table.find(&name)?)));
-            found.is_some_and(|(name, row)| {
-                let lease = Lease::new(self.leases.clone(), name, self.rules.ttl, row);
-                self.holder(&lease).is_some()
-            })
-        };
-        !names_of(&self.name(), shape).any(held)
+        !self
+            .leases_of(shape)
+            .any(|lease| self.holder(&lease).is_some())
+    }
+
+    /// The leases of the places that are worked at, in the mode that the limit is in.
+    pub(crate) fn worked_at(&self) -> Vec<Lease> {
+        match self.other_mode() {
+            Some(other) => self.leases_of(other).collect(),
+            None => self.places[..self.main()].to_vec(),
+        }
+    }
+
+    /// The shape that counts, if it is that of the other mode.
+    fn other_mode(&self) -> Option<Shape> {
+        shape::present(self.word()).filter(|now| now.is_other_mode_of(self.shape))
     }
 
     /// Who has this place; nobody whose lease lapsed, or who is proven dead.
@@ -209,16 +238,31 @@ impl Family {
             false => &self.waiting,
         };
         for _ in 0..ATTEMPTS {
-            let kept = match self.contend(self.lease(place), rules)? {
-                Taken::Won(kept) => kept,
-                blocked => return Ok(blocked),
+            let contend = || {
+                let taken = self.contend(self.lease(place), rules)?;
+                Ok::<_, LimitError>(match taken {
+                    Taken::Won(kept) => Ok(kept),
+                    blocked => Err(blocked),
+                })
             };
-            if shape::is_agreed(self.word(), self.shape, fence) {
-                return Ok(Taken::Won(kept));
+            let idle = |now| self.is_idle(now);
+            match shape::take(self.word(), self.shape, fence, idle, contend)? {
+                Ok(kept) => return Ok(Taken::Won(kept)),
+                Err(Why::Place(blocked)) => return Ok(blocked),
+                Err(Why::Shape(Agreement::Disagreed(found)))
+                    if found.is_other_mode_of(self.shape) =>
+                {
+                    let holders = self
+                        .leases_of(found)
+                        .filter_map(|lease| self.holder(&lease));
+                    let in_the_way: Vec<Obstacle> = holders.collect();
+                    if !in_the_way.is_empty() {
+                        return Ok(Taken::OtherMode(in_the_way));
+                    }
+                    // They have ended since.
+                }
+                Err(Why::Shape(other)) => return Err(self.disagreed(other)),
             }
-            // Somebody wants another shape: whether he gets it is decided without this place.
-            drop(kept);
-            self.agree()?;
         }
         Err(LeaseError::Contended.into())
     }

@@ -9,7 +9,7 @@ use crate::lease::Lease;
 use crate::leases::Leases;
 use crate::limit::{ConcurrencyLimit, LimitError, Place};
 use crate::patience::{Pace, Patience};
-use crate::shape::Shape;
+use crate::shape::{Kind, Shape};
 use crate::standby::Waiting;
 use crate::vigil::{Awake, Vigil};
 
@@ -93,7 +93,7 @@ impl LatestStandby {
         let shape = Shape {
             places: 1,
             standbys: 3,
-            latest: true,
+            kind: Kind::Latest,
         };
         let family = Family::open(leases, name.as_ref(), shape, rules)?;
         let request = [name.as_ref(), b"#replace"].concat();
@@ -187,7 +187,7 @@ impl LatestStandby {
                     pace.moved();
                     continue;
                 }
-                Step::Blocked(obstacle) => obstacle,
+                Step::Blocked(in_the_way) => in_the_way,
             };
             if !waiting.go_on()? {
                 return Ok(Succession::Lapsed);
@@ -196,14 +196,14 @@ impl LatestStandby {
                 // Taken: by one that bows out just now, and its end wakes this one.
                 request = match family.contend(&self.request, family.waiting())? {
                     Taken::Won(kept) => Some(kept),
-                    Taken::Blocked(_) => None,
+                    Taken::Blocked(_) | Taken::OtherMode(_) => None,
                 };
             }
             let Some(until_ns) = pace.go_on() else {
                 return Ok(Succession::TimedOut);
             };
             // Who takes the place behind wakes this one too.
-            match vigil.sleep(vec![in_the_way], until_ns)? {
+            match vigil.sleep(in_the_way, until_ns)? {
                 Awake::Look | Awake::TimeIsUp => {}
                 Awake::Cancelled => return Ok(Succession::Cancelled),
             }
@@ -217,7 +217,8 @@ impl LatestStandby {
             let before = waiting.index() - 1;
             return Ok(match family.take(before)? {
                 Taken::Won(kept) => Step::To(Waiting::at(family, before, kept)),
-                Taken::Blocked(obstacle) => Step::Blocked(obstacle),
+                Taken::Blocked(obstacle) => Step::Blocked(vec![obstacle]),
+                Taken::OtherMode(holders) => Step::Blocked(holders),
             });
         }
         if let Some(by) = newer(family) {
@@ -229,14 +230,14 @@ impl LatestStandby {
                 Some(by) => Step::Ended(Succession::Replaced { by }),
                 None => Step::Ended(Succession::Primary(place)),
             },
-            Err(mut in_the_way) => Step::Blocked(in_the_way.pop().expect("there is one place")),
+            Err(in_the_way) => Step::Blocked(in_the_way),
         })
     }
 }
 
 enum Step<'a> {
     To(Waiting<'a>),
-    Blocked(Obstacle),
+    Blocked(Vec<Obstacle>),
     Ended(Succession),
 }
 

@@ -106,6 +106,7 @@
 //! | there | here |
 //! |---|---|
 //! | `IPC::ConcurrencyLimit->new(max_procs => N)` | [`ConcurrencyLimit::open`]; all callers must name the same N |
+//! | `lock_mode => 'shared'` | [`ConcurrencyLimit::open_shared`], which excludes those who have a place alone |
 //! | `path`, `file_prefix`, lock files | an arena, and the limit's name |
 //! | `get_lock` | [`try_acquire`](ConcurrencyLimit::try_acquire), [`acquire_timeout`](ConcurrencyLimit::acquire_timeout) |
 //! | `release_lock`, the object's end | [`Place::release`], dropping the [`Place`]; its process's death, at once |

@@ -12,10 +12,11 @@ use arena_peers::core::wiped::PerProcess;
 use crate::error::LeaseError;
 use crate::family::{Family, Kept, Obstacle, Taken};
 use crate::lead_options::Lead;
+use crate::lease::Lease;
 use crate::leases::Leases;
 use crate::loss::Loss;
 use crate::named_words::GateOpenError;
-use crate::shape::Shape;
+use crate::shape::{Kind, MAX_STANDBYS, Shape};
 use crate::stats::Holder;
 use crate::term::Term;
 use crate::vigil::{Awake, Vigil};
@@ -29,6 +30,9 @@ use crate::vigil::{Awake, Vigil};
 /// The places of the limit `jobs` are the leases `jobs#1`, `jobs#2` …, so every place has its own fence, and
 /// [`Lease`](crate::Lease) shows who has it. All callers must name the same N: one that does not is refused while
 /// anybody has a place, and changes N for all when nobody has.
+///
+/// A limit can be [shared](Self::open_shared) as well: then its N places are free while nobody shares, and it is
+/// shared while nobody has one of its places.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -134,7 +138,50 @@ impl ConcurrencyLimit {
         let shape = Shape {
             places: places.get(),
             standbys: 0,
-            latest: false,
+            kind: Kind::Exclusive,
+        };
+        Ok(Self::of(Family::open(leases, name.as_ref(), shape, rules)?))
+    }
+
+    /// The same limit for who shares it: up to `sharers` at once, and none of them beside one that has one of its
+    /// `places`. As readers stand to writers: whoever [opens](Self::open) the limit with the same `places`, and no
+    /// standbys, gets a place when all who share have ended.
+    ///
+    /// Each share is a lease, `jobs#shared1` and so on, and a row of the table. A process that has a place in the one
+    /// mode is in its own way in the other. Nobody is preferred: while some always share, nobody gets a place.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let arena = arena_lease::ArenaOptions::new().anonymous()?;
+    /// use std::num::NonZeroU16;
+    /// use arena_lease::{ConcurrencyLimit, Lead, Leases};
+    ///
+    /// let (leases, rules) = (Leases::open(&arena)?, Lead::default());
+    /// let (one, many) = (NonZeroU16::MIN, NonZeroU16::new(64).unwrap());
+    /// let readers = ConcurrencyLimit::open_shared(&leases, "index", one, many, &rules)?;
+    /// let writer = ConcurrencyLimit::open(&leases, "index", one, &rules)?;
+    /// let reading = readers.try_acquire()?;
+    /// assert!(writer.try_acquire()?.is_none());
+    /// drop(reading);
+    /// assert!(writer.try_acquire()?.is_some());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open); [`LimitError::Option`] for more than 8,191 who share.
+    pub fn open_shared(
+        leases: &Leases,
+        name: impl AsRef<[u8]>,
+        places: NonZeroU16,
+        sharers: NonZeroU16,
+        rules: &Lead,
+    ) -> Result<Self, LimitError> {
+        at_most("the number of sharers", sharers)?;
+        let shape = Shape {
+            places: places.get(),
+            standbys: sharers.get(),
+            kind: Kind::Shared,
         };
         Ok(Self::of(Family::open(leases, name.as_ref(), shape, rules)?))
     }
@@ -153,7 +200,8 @@ impl ConcurrencyLimit {
         &self.inner.family
     }
 
-    /// Takes a place if one is free; the one that this process has, if it has one. `None`: all are taken.
+    /// Takes a place if one is free; the one that this process has, if it has one. `None`: all are taken, or the limit
+    /// is in the other mode ([`open_shared`](Self::open_shared)).
     ///
     /// Never sleeps. Costs up to N refused acquires.
     ///
@@ -193,25 +241,30 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// How many places are taken, by living processes whose deadline has not passed. Each place at another moment.
+    /// How many places are taken, by living processes whose deadline has not passed; of a limit that is shared now, how
+    /// many share it. Each place at another moment.
     #[must_use]
     pub fn in_use(&self) -> usize {
         let family = self.family();
-        (0..family.main())
-            .filter(|&place| family.occupant(place).is_some())
+        let leases = family.worked_at();
+        leases
+            .iter()
+            .filter(|lease| family.holder(lease).is_some())
             .count()
     }
 
-    /// The places, with who has them: first those that are worked at, then those that are waited at.
+    /// The places, with who has them: first those that are worked at, or the shares of a limit that is shared now, then
+    /// those that are waited at.
     #[must_use]
     pub fn places(&self) -> Vec<PlaceState> {
         let family = self.family();
-        (0..family.len())
-            .map(|place| PlaceState {
-                lease: family.lease(place).name(),
-                holder: family.lease(place).holder(),
-            })
-            .collect()
+        let standbys = (family.main()..family.len()).map(|place| family.lease(place).clone());
+        let leases = family.worked_at().into_iter().chain(standbys);
+        let state = |lease: Lease| PlaceState {
+            lease: lease.name(),
+            holder: lease.holder(),
+        };
+        leases.map(state).collect()
     }
 
     /// The name.
@@ -245,9 +298,21 @@ impl ConcurrencyLimit {
             match family.take(index)? {
                 Taken::Won(kept) => return Ok(Ok(Place::new(kept, index))),
                 Taken::Blocked(obstacle) => in_the_way.push(obstacle),
+                Taken::OtherMode(holders) => return Ok(Err(holders)),
             }
         }
         Ok(Err(in_the_way))
+    }
+}
+
+/// Refuses a number of leases behind the places that a shape has no room for.
+pub(crate) fn at_most(what: &'static str, number: NonZeroU16) -> Result<(), LimitError> {
+    match number.get() > MAX_STANDBYS {
+        true => Err(LimitError::Option {
+            what,
+            found: number.to_string(),
+        }),
+        false => Ok(()),
     }
 }
 
@@ -265,7 +330,7 @@ impl Place {
         }
     }
 
-    /// Which place it is: 1 to N.
+    /// Which place it is: 1 to N, or to as many as share.
     #[must_use]
     pub fn id(&self) -> u16 {
         u16::try_from(self.held.index + 1).expect("there are at most 65,535 places")

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::family::{Family, Kept, Taken};
 use crate::lead_options::Lead;
 use crate::leases::Leases;
-use crate::limit::{ConcurrencyLimit, LimitError, Place};
+use crate::limit::{ConcurrencyLimit, LimitError, Place, at_most};
 use crate::patience::{Pace, Patience};
-use crate::shape::{MAX_STANDBYS, Shape};
+use crate::shape::{Kind, Shape};
 use crate::vigil::{Awake, Vigil};
 
 /// At most N processes at once, and at most M more that wait for a place.
@@ -68,7 +68,7 @@ impl WithStandby {
     ///
     /// # Errors
     ///
-    /// As [`ConcurrencyLimit::open`]; [`LimitError::Option`] for more than 16,383 who wait.
+    /// As [`ConcurrencyLimit::open`]; [`LimitError::Option`] for more than 8,191 who wait.
     pub fn open(
         leases: &Leases,
         name: impl AsRef<[u8]>,
@@ -76,16 +76,11 @@ impl WithStandby {
         standbys: NonZeroU16,
         rules: &Lead,
     ) -> Result<Self, LimitError> {
-        if standbys.get() > MAX_STANDBYS {
-            return Err(LimitError::Option {
-                what: "the number of standbys",
-                found: standbys.to_string(),
-            });
-        }
+        at_most("the number of standbys", standbys)?;
         let shape = Shape {
             places: places.get(),
             standbys: standbys.get(),
-            latest: false,
+            kind: Kind::Exclusive,
         };
         let family = Family::open(leases, name.as_ref(), shape, rules)?;
         Ok(Self {

@@ -6,7 +6,7 @@ mod common;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arena_lease::{
@@ -36,6 +36,35 @@ fn shown(place: Option<&Place>) -> String {
     place.map_or("none".into(), |place| place.id().to_string())
 }
 
+fn refusal(error: &LimitError) -> String {
+    match error {
+        LimitError::Disagreed { found, asked, .. } => format!("{found}, not {asked}"),
+        error => format!("{error:?}"),
+    }
+}
+
+/// Has the limit in this mode and in that, 2,000 times. How often somebody was found there who must not be.
+fn mix(arena: &Arena, alone: &ConcurrencyLimit, shared: &ConcurrencyLimit, parity: u32) -> String {
+    let inside = arena.carve(b"inside", 1, 16).unwrap();
+    let [alone_at, shared_at] = [0, 8].map(|at| inside.at::<AtomicU64>(at).unwrap());
+    let mut wrong = 0;
+    for turn in parity..parity + 2_000 {
+        let is_alone = turn % 2 == 0;
+        let (limit, own, other) = match is_alone {
+            true => (alone, alone_at, shared_at),
+            false => (shared, shared_at, alone_at),
+        };
+        let place = limit.acquire_timeout(HOUR).unwrap().unwrap();
+        let before = own.fetch_add(1, Ordering::SeqCst);
+        let beside = other.load(Ordering::SeqCst);
+        wrong += u64::from(beside > 0 || (is_alone && before > 0));
+        std::thread::yield_now();
+        own.fetch_sub(1, Ordering::SeqCst);
+        place.release().unwrap();
+    }
+    wrong.to_string()
+}
+
 /// A test only in name: what a copy of this binary does that was started with a role.
 #[test]
 fn a_role_is_played_when_it_is_asked_for() {
@@ -48,14 +77,17 @@ fn a_role_is_played_when_it_is_asked_for() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
         let limit = |places| ConcurrencyLimit::open(&leases, "jobs", number(places), &rules());
+        let shared = |sharers| {
+            let (places, sharers) = (number("1"), number(sharers));
+            ConcurrencyLimit::open_shared(&leases, "jobs", places, sharers, &rules())
+        };
         let answer = match words[..] {
             ["try", places] => match limit(places).and_then(|limit| limit.try_acquire()) {
                 Ok(got) => {
                     place = got;
                     shown(place.as_ref())
                 }
-                Err(LimitError::Disagreed { found, asked, .. }) => format!("{found}, not {asked}"),
-                Err(error) => format!("{error:?}"),
+                Err(error) => refusal(&error),
             },
             ["wait", places] => {
                 println!("at waiting");
@@ -91,6 +123,27 @@ fn a_role_is_played_when_it_is_asked_for() {
                     Succession::Replaced { .. } => "replaced".to_owned(),
                     other => format!("{other:?}"),
                 }
+            }
+            ["share", sharers] => match shared(sharers).and_then(|limit| limit.try_acquire()) {
+                Ok(got) => {
+                    place = got;
+                    shown(place.as_ref())
+                }
+                Err(error) => refusal(&error),
+            },
+            ["share-later", sharers] => {
+                println!("at waiting");
+                place = shared(sharers).unwrap().acquire_timeout(HOUR).unwrap();
+                shown(place.as_ref())
+            }
+            ["mix", parity] => {
+                let parity: u32 = parity.parse().unwrap();
+                mix(
+                    leases.arena(),
+                    &limit("1").unwrap(),
+                    &shared("4").unwrap(),
+                    parity,
+                )
             }
             ["companion", pid] => {
                 let place = place.as_ref().unwrap();
@@ -184,6 +237,78 @@ fn a_waiter_is_woken_by_a_release_and_by_the_death_of_any_holder() {
             false => assert_eq!(holders[index].ask("release"), "Ok(())"),
         }
         assert_eq!(waiter.at(), (index + 1).to_string());
+    }
+}
+
+#[test]
+fn many_share_and_nobody_has_a_place_beside_them_until_the_last_has_ended() {
+    let (_directory, path) = place();
+    let [mut one, mut two, mut three, mut writer] = [(); 4].map(|()| member(&path));
+    assert_eq!(one.ask("share 2"), "1");
+    assert_eq!(two.ask("share 2"), "2");
+    assert_eq!(three.ask("share 2"), "none");
+    assert_eq!(writer.ask("try 1"), "none");
+    let limit = ConcurrencyLimit::open(&leases(&path), "jobs", number("1"), &rules()).unwrap();
+    assert_eq!(limit.in_use(), 2);
+    assert_eq!(limit.places()[1].lease, b"jobs#shared2");
+    assert_eq!(writer.ask("wait 1"), "waiting");
+    assert_eq!(one.ask("release"), "Ok(())");
+    two.kill_unreaped();
+    assert_eq!(writer.at(), "1");
+    assert_eq!(three.ask("share 2"), "none");
+    assert_eq!(limit.in_use(), 1);
+    assert_eq!(three.ask("share-later 2"), "waiting");
+    writer.kill_unreaped();
+    assert_eq!(three.at(), "1");
+}
+
+#[test]
+fn who_shares_and_names_other_numbers_is_refused() {
+    let (_directory, path) = place();
+    let [mut one, mut other] = [(); 2].map(|()| member(&path));
+    assert_eq!(one.ask("share 2"), "1");
+    assert_eq!(
+        other.ask("share 3"),
+        "1 at once, or shared by 2, not 1 at once, or shared by 3"
+    );
+    assert_eq!(
+        other.ask("try 2"),
+        "1 at once, or shared by 2, not 2 at once"
+    );
+    assert_eq!(one.ask("release"), "Ok(())");
+    assert_eq!(other.ask("share 3"), "1");
+}
+
+#[test]
+fn a_process_that_shares_is_in_its_own_way() {
+    let (_directory, path) = place();
+    let leases = leases(&path);
+    let (one, many) = (number("1"), number("9"));
+    let shared = ConcurrencyLimit::open_shared(&leases, "jobs", one, many, &rules()).unwrap();
+    let alone = ConcurrencyLimit::open(&leases, "jobs", one, &rules()).unwrap();
+    let share = shared.try_acquire().unwrap().unwrap();
+    assert_eq!(
+        shared.try_acquire().unwrap().unwrap().fence(),
+        share.fence()
+    );
+    assert!(alone.try_acquire().unwrap().is_none());
+    drop(share);
+    let place = alone.try_acquire().unwrap().unwrap();
+    assert!(shared.try_acquire().unwrap().is_none());
+    assert_eq!(place.heartbeat(), Ok(()));
+}
+
+/// Goal: whoever has the limit alone is alone, and all come to their turn. Method: four processes have it in both modes
+/// in turns, and count in the arena who is there.
+#[test]
+fn of_processes_that_change_the_mode_all_the_time_none_is_beside_one_that_is_alone() {
+    let (_directory, path) = place();
+    let mut members = [(); 4].map(|()| member(&path));
+    for (index, member) in members.iter_mut().enumerate() {
+        member.tell(&format!("mix {}", index % 2));
+    }
+    for member in &mut members {
+        assert_eq!(member.at(), "0");
     }
 }
 
