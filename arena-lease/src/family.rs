@@ -1,8 +1,8 @@
 //! The leases of one limit: its places, those of who waits, and how all hear of each change.
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
 use arena_peers::PeerId;
 use arena_peers::core::futex;
@@ -22,6 +22,8 @@ use crate::name::Name;
 use crate::named_words::Named;
 use crate::outcome::Refused;
 use crate::shape::{self, Agreement, Kind, Shape, Why};
+use crate::shown::Shown;
+use crate::trace;
 
 /// How often those who had the limit in the other mode may end before it is looked who they were.
 const ATTEMPTS: u32 = 64;
@@ -36,6 +38,8 @@ pub(crate) struct Family {
     row: Named,
     /// The leases of the places that are worked at, then of those that are waited at, in order.
     places: Vec<Lease>,
+    /// Set when the state is to be shown.
+    shown: OnceLock<Shown>,
 }
 
 /// What is in the way of who would take a place.
@@ -130,6 +134,7 @@ impl Family {
             shape,
             row,
             places: places.collect::<Result<_, _>>()?,
+            shown: OnceLock::new(),
         };
         match shape::agree(family.word(), shape, fence, |now| family.is_idle(now)) {
             Agreement::Agreed => {}
@@ -214,6 +219,32 @@ impl Family {
     /// Who has this place; nobody whose lease lapsed, or who is proven dead.
     pub(crate) fn occupant(&self, place: usize) -> Option<Obstacle> {
         self.holder(self.lease(place))
+    }
+
+    /// Has the state shown as the calling thread's name, from now on.
+    pub(crate) fn show_state(&self) {
+        self.shown.get_or_init(Shown::default);
+    }
+
+    /// What the thread was called before.
+    pub(crate) fn restore_name(&self) {
+        self.shown.get().into_iter().for_each(Shown::restore);
+    }
+
+    /// The calling thread came so far.
+    pub(crate) fn stands(&self, state: &str) {
+        trace::standing(&self.name(), state);
+        if let Some(shown) = self.shown.get() {
+            shown.show(state);
+        }
+    }
+
+    /// Its wait at places ended.
+    pub(crate) fn ended(&self, state: Option<&str>) {
+        match state {
+            Some(state) => self.stands(state),
+            None => self.restore_name(),
+        }
     }
 
     /// The rules for who waits.

@@ -112,6 +112,22 @@ impl LatestStandby {
         self
     }
 
+    /// Shows how far the calling thread came as its name, which is the process's in ps and top when it is the main
+    /// thread: `acquire`, `standby3` to `standby1`, `primary`; `no-lock-acquired` when the
+    /// entry was taken, `no-lock-timeout`, `no-lock-retired` when a newer one waits instead. (The kernel
+    /// keeps 15 bytes of it.) It is called as before when this limit and its places are dropped, or by
+    /// [`restore_name`](Self::restore_name). Off unless called.
+    #[must_use]
+    pub fn show_state(self) -> Self {
+        self.limit.family().show_state();
+        self
+    }
+
+    /// Calls the thread as it was called before [`show_state`](Self::show_state).
+    pub fn restore_name(&self) {
+        self.limit.family().restore_name();
+    }
+
     /// Who asks the one that works to make room: a newer worker that was told to [`replace`](Self::replace) it. One
     /// load, and a verdict on who asks.
     #[must_use]
@@ -159,6 +175,20 @@ impl LatestStandby {
     /// [`LimitError`]. Never because of what other processes hold.
     pub fn acquire(&self, patience: &Patience) -> Result<Succession, LimitError> {
         patience.check()?;
+        let family = self.limit.family();
+        family.stands("acquire");
+        let how = self.succeed(patience);
+        family.ended(match &how {
+            Ok(Succession::Primary(_)) => Some("primary"),
+            Ok(Succession::EntryTaken | Succession::Lapsed) => Some("no-lock-acquired"),
+            Ok(Succession::TimedOut) => Some("no-lock-timeout"),
+            Ok(Succession::Replaced { .. }) => Some("no-lock-retired"),
+            Ok(Succession::Cancelled) | Err(_) => None,
+        });
+        how
+    }
+
+    fn succeed(&self, patience: &Patience) -> Result<Succession, LimitError> {
         let family = self.limit.family();
         if family.lease(PRIMARY).mine()
             && let Ok(place) = self.limit.attempt()?

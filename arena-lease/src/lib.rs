@@ -123,6 +123,9 @@
 //! - `cli`: the command `arena-lease`.
 //! - `tokio`: `Lead::acquire` and `Term::lost` as futures that may be dropped anywhere. They run on any executor; of
 //!   tokio they need its channels alone, and one thread of this crate's waits for each `acquire`.
+//! - `tracing`: events, under the target `arena_lease`: acquisitions (info), takeovers and losses (warn), releases and
+//!   the moves of who waits for a place (info), refusals (debug). Some come from the thread that renews, which a slow
+//!   subscriber holds up; a subscriber must not use leases itself.
 //!
 //! # What it does not do
 //!
@@ -177,12 +180,14 @@ mod outcome;
 mod patience;
 mod protocol;
 mod shape;
+mod shown;
 mod snapshot;
 mod standby;
 mod stats;
 mod step;
 mod table;
 mod term;
+mod trace;
 mod ttl;
 mod view;
 mod vigil;

@@ -88,6 +88,22 @@ impl WithStandby {
         })
     }
 
+    /// Shows how far the calling thread came as its name, which is the process's in ps and top when it is the main
+    /// thread: `acquire`, `standby1` and so on, `primary`; `no-lock-acquired` when all
+    /// places are taken, those to wait at included, and `no-lock-timeout`. (The kernel
+    /// keeps 15 bytes of it.) It is called as before when this limit and its places are dropped, or by
+    /// [`restore_name`](Self::restore_name). Off unless called.
+    #[must_use]
+    pub fn show_state(self) -> Self {
+        self.limit.family().show_state();
+        self
+    }
+
+    /// Calls the thread as it was called before [`show_state`](Self::show_state).
+    pub fn restore_name(&self) {
+        self.limit.family().restore_name();
+    }
+
     /// The limit without its standbys: who has the places, and taking one without waiting.
     #[must_use]
     pub fn limit(&self) -> &ConcurrencyLimit {
@@ -103,6 +119,19 @@ impl WithStandby {
     /// [`LimitError`]. Never because of what other processes hold.
     pub fn acquire(&self, patience: &Patience) -> Result<Standby, LimitError> {
         patience.check()?;
+        let family = self.limit.family();
+        family.stands("acquire");
+        let how = self.wait(patience);
+        family.ended(match &how {
+            Ok(Standby::Held(_)) => Some("primary"),
+            Ok(Standby::Full) => Some("no-lock-acquired"),
+            Ok(Standby::TimedOut) => Some("no-lock-timeout"),
+            Ok(Standby::Cancelled) | Err(_) => None,
+        });
+        how
+    }
+
+    fn wait(&self, patience: &Patience) -> Result<Standby, LimitError> {
         let family = self.limit.family();
         if let Ok(place) = self.limit.attempt()? {
             return Ok(Standby::Held(place));
@@ -155,6 +184,7 @@ impl<'a> Waiting<'a> {
     }
 
     pub(crate) fn at(family: &'a Arc<Family>, index: usize, kept: Kept) -> Self {
+        family.stands(&format!("standby{}", index + 1 - family.main()));
         Self {
             family,
             kept: Some(kept),

@@ -73,6 +73,7 @@ fn a_role_is_played_when_it_is_asked_for() {
     };
     let leases = leases(&path);
     let mut place: Option<Place> = None;
+    let mut last: Option<LatestStandby> = None;
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
@@ -111,11 +112,14 @@ fn a_role_is_played_when_it_is_asked_for() {
                 let released = place.take().unwrap().release();
                 format!("{} {released:?}", wanted.is_some())
             }
-            [how @ ("latest" | "replace")] => {
-                let latest = LatestStandby::open(&leases, "jobs", &rules()).unwrap();
-                let latest = latest.replace(how == "replace");
+            [how @ ("latest" | "replace" | "shown")] => {
+                let mut latest = LatestStandby::open(&leases, "jobs", &rules()).unwrap();
+                latest = latest.replace(how == "replace");
+                if how == "shown" {
+                    latest = latest.show_state();
+                }
                 println!("at entering");
-                match latest.acquire(&Patience::new()).unwrap() {
+                match last.insert(latest).acquire(&Patience::new()).unwrap() {
                     Succession::Primary(got) => {
                         place = Some(got);
                         "primary".to_owned()
@@ -150,6 +154,10 @@ fn a_role_is_played_when_it_is_asked_for() {
                 let companion = place.lease().companion(place.fence()).unwrap();
                 companion.is(pid.parse().unwrap(), None);
                 "named".to_owned()
+            }
+            ["restore"] => {
+                last.as_ref().unwrap().restore_name();
+                "restored".to_owned()
             }
             ["release"] => format!("{:?}", place.take().unwrap().release()),
             ["beat"] => format!("{:?}", place.as_ref().unwrap().heartbeat()),
@@ -472,6 +480,38 @@ fn of_workers_that_come_one_after_the_other_the_newest_waits_and_leads_next() {
     until_held(&path, "standby1");
     assert_eq!(newest.ask("release"), "Ok(())");
     assert_eq!(last.at(), "primary");
+}
+
+/// The name of the thread that does what the member is told.
+fn until_called(member: &Actor, right: &str) {
+    while threads(member.pid()).iter().all(|(name, ..)| name != right) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_worker_is_called_by_how_far_it_came_and_as_before_when_it_is_told_to() {
+    let (_directory, path) = place();
+    let [mut one, mut two, mut three] = [(); 3].map(|()| member(&path));
+    assert_eq!(one.ask("latest"), "entering");
+    assert_eq!(one.at(), "primary");
+    let before = threads(one.pid());
+    assert!(
+        before.iter().all(|(name, ..)| name != "primary"),
+        "off unless told"
+    );
+    assert_eq!(two.ask("shown"), "entering");
+    until_called(&two, "standby1");
+    assert_eq!(three.ask("shown"), "entering");
+    assert_eq!(two.at(), "replaced");
+    until_called(&two, "no-lock-retired");
+    until_called(&three, "standby1");
+    assert_eq!(one.ask("release"), "Ok(())");
+    assert_eq!(three.at(), "primary");
+    until_called(&three, "primary");
+    assert_eq!(three.ask("restore"), "restored");
+    // The harness calls its thread by the test's name.
+    until_called(&three, &"a_role_is_played_when_it_is_asked_for"[..15]);
 }
 
 #[test]
