@@ -10,14 +10,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::args::Watch;
 use crate::out::shown;
-use crate::{Failure, exit, out, status};
+use crate::{Failure, arena, exit, out, status};
 
 /// Prints who holds, and again whenever that changes, until nobody reads it any more.
 pub(crate) fn watch(args: &Watch) -> Result<u8, Failure> {
-    let arena = Arena::attach(&args.arena).map_err(|error| {
-        let what = format!("cannot open arena {}", shown(&args.arena));
-        Failure::new(exit::ARENA, &what, &error)
-    })?;
+    let arena =
+        Arena::attach(&args.arena).map_err(|error| arena::cannot_open(&args.arena, &error))?;
     let name = args.name.as_bytes();
     let cannot_watch = |error: &dyn std::error::Error| {
         let what = format!("cannot watch lease {}", shown(&args.name));
