@@ -170,6 +170,85 @@ fn rm_removes_a_refused_arena_by_force_alone() {
 }
 
 #[test]
+fn an_arena_that_a_group_shares_is_shown_and_removed_with_its_mode() {
+    let place = Place::new();
+    let shared = place.options().mode(0o660);
+    drop(shared.open("jobs").unwrap());
+    for verb in ["show", "rm"] {
+        let (code, said, why) = place.run([verb, "jobs"]);
+        assert_eq!(code, 125, "{verb}");
+        let refused = "found mode 0660, expected no write permission beyond 0000";
+        assert!(
+            said.contains(refused) || why.contains(refused),
+            "{said}{why}"
+        );
+    }
+    let arena = shared.open("jobs").unwrap();
+    // Others, and not the group.
+    assert_eq!(place.run(["show", "jobs", "--mode", "0606"]).0, 125);
+    let mode = ["--mode", "0660"];
+    let (code, said, _) = place.run(["show", "jobs", "--json"].into_iter().chain(mode));
+    assert_eq!(code, 0);
+    assert!(said.contains(r#""usable":true,"wrong":null"#), "{said}");
+    assert!(
+        place
+            .run(["ls"].into_iter().chain(mode))
+            .1
+            .contains("1 attached")
+    );
+    drop(arena);
+    assert_eq!(place.run(["rm", "jobs"].into_iter().chain(mode)).0, 0);
+    assert!(!place.file("jobs").exists());
+    for wrong in ["0", "8", "rw", "01660", ""] {
+        let code = place.run(["ls", "--mode", wrong]).0;
+        assert_eq!(code, if wrong == "0" { 0 } else { 64 }, "{wrong}");
+    }
+}
+
+#[test]
+fn who_is_dead_is_shown_as_dead_and_who_is_there_as_attached() {
+    let place = Place::new();
+    let arena = place.options().open("jobs").unwrap();
+    let path = place.file("jobs");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "attaches_when_it_is_asked_to", "--nocapture"])
+        .env(ATTACH, &path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(std::mem::take(&mut child.stdout)).unwrap();
+    assert!(said.contains("attached to it"), "{said}");
+    let (_, text, _) = place.run(["show", "jobs"]);
+    let line = |pid: &str| {
+        let pid = format!(" pid {pid} ");
+        let found = text.lines().find(|line| line.contains(&pid));
+        found.unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    assert!(line(&std::process::id().to_string()).ends_with(", attached"));
+    let pid = said
+        .split("pid ")
+        .nth(1)
+        .unwrap()
+        .split(' ')
+        .next()
+        .unwrap();
+    let dead = ", dead: its byte is free, and its row not yet cleared away";
+    assert!(line(pid).ends_with(dead), "{text}");
+    assert_eq!(arena.reap(), 1);
+    assert!(!place.run(["show", "jobs"]).1.contains("dead"));
+}
+
+const ATTACH: &str = "ARENA_CORE_TEST_ATTACH";
+
+/// A test only in name: what a copy of this binary does, which ends without leaving.
+#[test]
+fn attaches_when_it_is_asked_to() {
+    if let Some(path) = std::env::var_os(ATTACH) {
+        std::mem::forget(Arena::open(path).unwrap());
+        println!("pid {} attached to it", std::process::id());
+    }
+}
+
+#[test]
 fn ls_lists_the_arenas_of_this_user_and_what_is_wrong_with_them() {
     let place = Place::new();
     assert_eq!(place.run(["ls"]), (0, String::new(), String::new()));
