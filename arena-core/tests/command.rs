@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use arena_core::{Arena, ArenaOptions, OpenError};
@@ -82,6 +82,58 @@ fn show_counts_this_process_and_joins_nothing() {
     assert!(text.contains("1 attached of at most 1024"), "{text}");
     assert_eq!(fs::read(place.file("jobs")).unwrap(), before);
     assert_eq!(arena.attachments().len(), 1);
+}
+
+/// Each line's object, with what varies replaced by what it is.
+fn redacted(line: &str) -> String {
+    const VARIES: [&str; 10] = [
+        "/path",
+        "/fingerprint",
+        "/created",
+        "/wrong/message",
+        "/attachments/0/pid",
+        "/attachments/0/name",
+        "/attachments/0/joined",
+        "/attachments/1/pid",
+        "/attachments/1/name",
+        "/attachments/1/joined",
+    ];
+    let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
+    for at in VARIES {
+        if let Some(found) = value.pointer_mut(at) {
+            *found = match found {
+                serde_json::Value::String(_) => "[string]",
+                serde_json::Value::Number(_) => "[number]",
+                _ => "[other]",
+            }
+            .into();
+        }
+    }
+    // What the machine lacks.
+    for at in [
+        "/missing",
+        "/attachments/0/missing",
+        "/attachments/1/missing",
+    ] {
+        if let Some(found) = value.pointer_mut(at) {
+            let names = found.as_array().unwrap();
+            assert!(names.iter().all(serde_json::Value::is_string), "{line}");
+            *found = "[names]".into();
+        }
+    }
+    serde_json::to_string_pretty(&value).unwrap() + "\n"
+}
+
+#[test]
+fn the_json_of_show_is_the_one_that_was_reviewed() {
+    let place = Place::new();
+    let arena = place.options().slots(4).regions(8).open("jobs").unwrap();
+    arena.carve(b"things \xff", 7, 4096).unwrap();
+    attach_and_end(&place.file("jobs"));
+    let (_, usable, _) = place.run(["show", "jobs", "--json"]);
+    place.patch("jobs", 8, 2);
+    let (_, refused, _) = place.run(["show", "jobs", "--json"]);
+    insta::assert_snapshot!([redacted(&usable), redacted(&refused)].concat());
 }
 
 #[test]
@@ -209,14 +261,7 @@ fn an_arena_that_a_group_shares_is_shown_and_removed_with_its_mode() {
 fn who_is_dead_is_shown_as_dead_and_who_is_there_as_attached() {
     let place = Place::new();
     let arena = place.options().open("jobs").unwrap();
-    let path = place.file("jobs");
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "attaches_when_it_is_asked_to", "--nocapture"])
-        .env(ATTACH, &path)
-        .output()
-        .unwrap();
-    let said = String::from_utf8(std::mem::take(&mut child.stdout)).unwrap();
-    assert!(said.contains("attached to it"), "{said}");
+    let pid = attach_and_end(&place.file("jobs"));
     let (_, text, _) = place.run(["show", "jobs"]);
     let line = |pid: &str| {
         let pid = format!(" pid {pid} ");
@@ -224,17 +269,25 @@ fn who_is_dead_is_shown_as_dead_and_who_is_there_as_attached() {
         found.unwrap_or_else(|| panic!("{text}")).to_owned()
     };
     assert!(line(&std::process::id().to_string()).ends_with(", attached"));
+    let dead = ", dead: its byte is free, and its row not yet cleared away";
+    assert!(line(&pid).ends_with(dead), "{text}");
+    assert_eq!(arena.reap(), 1);
+    assert!(!place.run(["show", "jobs"]).1.contains("dead"));
+}
+
+/// Has a process attach to an arena and end without leaving; its pid.
+fn attach_and_end(path: &Path) -> String {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "attaches_when_it_is_asked_to", "--nocapture"])
+        .env(ATTACH, path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
     let pid = said
         .split("pid ")
         .nth(1)
-        .unwrap()
-        .split(' ')
-        .next()
-        .unwrap();
-    let dead = ", dead: its byte is free, and its row not yet cleared away";
-    assert!(line(pid).ends_with(dead), "{text}");
-    assert_eq!(arena.reap(), 1);
-    assert!(!place.run(["show", "jobs"]).1.contains("dead"));
+        .and_then(|rest| rest.split(' ').next());
+    pid.unwrap_or_else(|| panic!("{said}")).to_owned()
 }
 
 const ATTACH: &str = "ARENA_CORE_TEST_ATTACH";
