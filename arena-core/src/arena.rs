@@ -16,7 +16,7 @@ use crate::create::{self, Created};
 use crate::destroy;
 use crate::error::{CarveError, DestroyError, JoinError, OpenError};
 use crate::file::{ArenaFile, reopen};
-use crate::floor::{FENCES, Floors, MAX_FENCE};
+use crate::floor::{FENCES, Floors, MAX_FENCE, least_fence};
 use crate::futex::Word;
 use crate::id::AttachmentId;
 use crate::inspect::{Inspected, inspect, open_file};
@@ -51,7 +51,7 @@ struct Inner {
     floors: Option<Floors>,
     owner: u32,
     time_namespace: u64,
-    created_us: u64,
+    least_fence: u64,
     busy_timeout: Duration,
     created: bool,
 }
@@ -191,7 +191,7 @@ impl Arena {
                 own: WipedPage::new().map_err(io("map a page for"))?,
                 owner: inspected.owner,
                 time_namespace: inspected.header.time_namespace,
-                created_us: inspected.header.created_us,
+                least_fence: least_fence(inspected.header.created_us),
                 busy_timeout: options.busy_timeout,
                 created,
                 floors,
@@ -318,6 +318,7 @@ impl Arena {
 
     /// Whether the arena was destroyed: nothing in it is held any more. One load.
     #[must_use]
+    #[inline]
     pub fn is_gone(&self) -> bool {
         // EDGE gone, acquire half: SeqCst, for the agreement with `reserve_fence`.
         self.header().gone.load(Ordering::SeqCst) != 0
@@ -357,6 +358,7 @@ impl Arena {
     /// # Errors
     ///
     /// Only there: [`JoinError`].
+    #[inline]
     pub fn me(&self) -> Result<AttachmentId, JoinError> {
         match self.me_if_joined() {
             Some(id) => Ok(id),
@@ -366,6 +368,7 @@ impl Arena {
 
     /// This process's attachment; `None` where it has none yet. One load.
     #[must_use]
+    #[inline]
     pub fn me_if_joined(&self) -> Option<AttachmentId> {
         self.inner.me_now()
     }
@@ -445,10 +448,11 @@ impl Arena {
     /// # Errors
     ///
     /// [`BellError`]: the process goes on without. The system is asked again once a second at most.
+    #[inline]
     pub fn hang_bell(&self) -> Result<(), BellError> {
-        let _me = self.me()?;
-        // Relaxed: whether there is something to do; the bell itself is looked at by others alone.
+        // Relaxed: whether there is something to do; the bell itself is looked at by others alone. A child finds 0.
         if self.inner.own.word::<2>().load(Ordering::Relaxed) == 0 {
+            let _me = self.me()?;
             attachment::join(&self.place())?.hang_bell()?;
             // Relaxed: as above.
             self.inner.own.word::<2>().store(1, Ordering::Relaxed);
@@ -552,11 +556,12 @@ impl Arena {
 
     /// Every fence that is made from now on must be at least this. One load.
     #[must_use]
+    #[inline]
     pub fn fence_minimum(&self) -> u64 {
         // EDGE fence minimum, acquire half.
         let noted = self.header().fence_minimum.load(Ordering::Acquire);
         // A damaged word must not make them fall.
-        noted.max(self.inner.created_us.saturating_add(1).min(MAX_FENCE / 2))
+        noted.max(self.inner.least_fence)
     }
 
     /// Notes that `fence` is about to be given out, so that no later arena of this name gives it
@@ -569,6 +574,7 @@ impl Arena {
     ///
     /// `false`: there is no such fence, 53 bits are exhausted.
     #[must_use]
+    #[inline]
     pub fn reserve_fence(&self, fence: u64) -> bool {
         if fence >= MAX_FENCE {
             return false;
@@ -597,6 +603,7 @@ impl Arena {
             .fetch_max(below, Ordering::SeqCst);
     }
 
+    #[inline]
     pub(crate) fn header(&self) -> &Header {
         self.mapping()
             .at(0)
@@ -652,6 +659,7 @@ impl Environment for Inner {
             .map_or(0, |identity| identity.pid)
     }
 
+    #[inline]
     fn me_now(&self) -> Option<AttachmentId> {
         // EDGE joined, acquire half: this process's own row is ready.
         AttachmentId::from_bits(self.own.word::<0>().load(Ordering::Acquire))

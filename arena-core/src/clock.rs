@@ -5,6 +5,7 @@ use nix::time::{ClockId, clock_gettime};
 /// Nanoseconds of `CLOCK_BOOTTIME`: since boot, suspended time included; never goes backwards.
 /// A vDSO call, about 30 ns.
 #[must_use]
+#[inline]
 pub fn boot_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_BOOTTIME)
 }

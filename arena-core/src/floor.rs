@@ -33,12 +33,21 @@ pub const MAX_FENCE: u64 = (1 << 53) - 1;
 /// `"ARENAFLO"`, little-endian: word 0 of the file. Word 1 is the floor.
 const MAGIC: u64 = u64::from_le_bytes(*b"ARENAFLO");
 
+/// No arena's first fence is above this for its clock's sake: one that was set beyond the year 2112 must not use up the
+/// fences of all later arenas.
+const LATEST: u64 = MAX_FENCE / 2;
+
 /// How many fences are claimed at a time.
 pub(crate) const FENCES: u64 = 1 << 18;
 
 /// How far fences can run ahead of the wall clock's microseconds: 35 years. A number beyond is a
 /// damaged word, and must not become every later arena's.
 const AHEAD: u64 = 1 << 50;
+
+/// The least fence of an arena that was made at this microsecond of the wall clock, whatever its words say.
+pub(crate) fn least_fence(created_us: u64) -> u64 {
+    created_us.saturating_add(1).min(LATEST)
+}
 
 /// The floors that an arena keeps to: in its directory, and where the options say besides; its
 /// owner's, and root's, who may have destroyed an arena of this name whoever owned it. (Owners are
@@ -81,8 +90,7 @@ impl Floors {
     /// Claims `count` fences for a new arena: above the floors, and above `least`. The first of them;
     /// the floor of the arena's own directory is then the last.
     pub(crate) fn claim(&self, least: u64, count: u64) -> Result<u64, OpenError> {
-        // A clock that was set beyond the year 2112 must not use up the fences of all later arenas.
-        let least = least.min(MAX_FENCE / 2).max(self.read()?);
+        let least = least.min(LATEST).max(self.read()?);
         let (own, others) = self.raised.split_first().expect("there is always one");
         let mut first = 0;
         let last = own.change(|floor| {
@@ -360,7 +368,7 @@ mod tests {
         assert!(claims.windows(2).all(|pair| pair[0] + 10 <= pair[1]));
         let far = floors.claim(MAX_FENCE, 50).unwrap();
         assert!(
-            far < MAX_FENCE / 2 + 100,
+            far < LATEST + 100,
             "a clock in the far future leaves half of them"
         );
         assert_eq!(floors.claim(0, MAX_FENCE).unwrap(), far + 50);

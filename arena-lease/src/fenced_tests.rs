@@ -6,6 +6,7 @@ use loom::thread;
 use proptest::prelude::*;
 
 use super::*;
+use crate::protocol::modelled::Narrow;
 
 proptest! {
     #[test]
@@ -28,37 +29,14 @@ proptest! {
 }
 
 struct Model {
-    word: AtomicU64,
+    word: Narrow,
     work: AtomicU64,
-    /// See `cross` in the model of the verbs.
-    crossing: AtomicU64,
-}
-
-impl Cell for Model {
-    type Bits = u64;
-
-    fn load(&self, order: Ordering) -> u64 {
-        self.crossing.store(0, Ordering::Relaxed);
-        self.word.load(order)
-    }
-
-    fn compare_exchange(
-        &self,
-        seen: u64,
-        to: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u64, u64> {
-        self.crossing.store(0, Ordering::Relaxed);
-        self.word.compare_exchange(seen, to, success, failure)
-    }
 }
 
 fn model() -> Arc<Model> {
     Arc::new(Model {
-        word: AtomicU64::new(0),
+        word: Narrow::new(0),
         work: AtomicU64::new(0),
-        crossing: AtomicU64::new(0),
     })
 }
 
@@ -70,10 +48,10 @@ fn edge_fenced_shows_a_reader_what_the_writer_did_before() {
             let cell = Arc::clone(&cell);
             thread::spawn(move || {
                 cell.work.store(7, Ordering::Relaxed);
-                update(&*cell, 1, |_| 1).unwrap();
+                update(&cell.word, 1, |_| 1).unwrap();
             })
         };
-        if load(&*cell) != 0 {
+        if load(&cell.word) != 0 {
             assert_eq!(cell.work.load(Ordering::Relaxed), 7);
         }
         writer.join().unwrap();
@@ -86,13 +64,13 @@ fn two_leaders_that_store_at_once_leave_the_newer_value() {
         let cell = model();
         let older = {
             let cell = Arc::clone(&cell);
-            thread::spawn(move || update(&*cell, 1, |value| value + 1))
+            thread::spawn(move || update(&cell.word, 1, |value| value + 1))
         };
-        let before = update(&*cell, 2, |value| value + 10).unwrap();
+        let before = update(&cell.word, 2, |value| value + 10).unwrap();
         match older.join().unwrap() {
             Ok(was) => assert_eq!((was, before), (0, 1)),
             Err(error) => assert!(matches!(error, StoreError::Stale { newest: 2 })),
         }
-        assert_eq!(load(&*cell), 2 << 32 | (before + 10));
+        assert_eq!(load(&cell.word), 2 << 32 | (before + 10));
     });
 }

@@ -7,43 +7,22 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 use super::*;
+use crate::protocol::modelled::Narrow;
 
 struct Model {
-    word: AtomicU64,
+    word: Narrow,
     dead: AtomicU64,
     /// What is done inside, unsynchronised but for the gate.
     work: AtomicU64,
-    /// Stored to before each access, and read by nobody: see `cross` in the model of the verbs.
-    crossing: AtomicU64,
     sleepers: Mutex<()>,
     rung: Condvar,
 }
 
-impl Cell for Model {
-    type Bits = u64;
-
-    fn load(&self, order: Ordering) -> u64 {
-        self.crossing.store(0, Ordering::Relaxed);
-        self.word.load(order)
-    }
-
-    fn compare_exchange(
-        &self,
-        seen: u64,
-        to: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u64, u64> {
-        self.crossing.store(0, Ordering::Relaxed);
-        self.word.compare_exchange(seen, to, success, failure)
-    }
-}
-
 impl Door for Model {
-    type Cell = Self;
+    type Cell = Narrow;
 
-    fn word(&self) -> &Self {
-        self
+    fn word(&self) -> &Narrow {
+        &self.word
     }
 
     fn now_ns(&self) -> u64 {
@@ -65,7 +44,7 @@ impl Door for Model {
 
     fn sleep(&self, part: u32, behind: PeerId, _: Duration) {
         let guard = self.sleepers.lock().unwrap();
-        let word = GateWord::decode(self.word.load(Ordering::Relaxed)).unwrap();
+        let word = GateWord::decode(self.word.0.load(Ordering::Relaxed)).unwrap();
         // The bell and the kernel's comparison, both under the lock that wakers take.
         if word.part::<u64>() == Some(part) && !self.is_dead(behind) {
             drop(self.rung.wait(guard).unwrap());
@@ -92,10 +71,9 @@ impl Model {
             turn: 0,
         };
         Arc::new(Self {
-            word: AtomicU64::new(word.encode().unwrap()),
+            word: Narrow::new(word.encode().unwrap()),
             dead: AtomicU64::new(0),
             work: AtomicU64::new(0),
-            crossing: AtomicU64::new(0),
             sleepers: Mutex::new(()),
             rung: Condvar::new(),
         })

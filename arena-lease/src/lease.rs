@@ -233,7 +233,11 @@ impl Lease {
     ///
     /// As [`release`](Self::release).
     pub fn release_at(&self, fence: u64) -> Result<bool, LeaseError> {
-        self.release_held_for(fence, Duration::ZERO)
+        let Some(me) = self.me_if_joined() else {
+            return Ok(false);
+        };
+        let released = self.on_row(|row| protocol::release(row, me, fence, 0))?;
+        Ok(released.unwrap_or(false))
     }
 
     /// [`release_at`](Self::release_at), but nobody acquires, this process included, before the lease has been
@@ -279,9 +283,6 @@ impl Lease {
         };
         let released = self.on_row(|row| {
             let min_ms = milliseconds(min_hold);
-            if min_ms == 0 && heir.is_none() {
-                return protocol::release(row, me, fence, 0);
-            }
             let now_ms = row.now_ns() / NS_PER_MS;
             let noted = Snapshot::of(row.row).and_then(|seen| seen.since_ms(fence));
             // Not noted: another holder's by now, or this one was stopped before it noted it.
@@ -377,7 +378,9 @@ impl Lease {
         let snapshot = self.on_row(|row| {
             let seen = Snapshot::of(row.row).filter(|found| found.name == self.name);
             let seen = seen.ok_or(Fault::Renamed)?;
-            self.inner().stats(seen).ok_or(Fault::Corrupt(seen.word))
+            self.inner()
+                .stats(seen)
+                .ok_or(Fault::Corrupt(seen.word.into()))
         })?;
         // No row has the name: it went to another while this one was free.
         Ok(snapshot.unwrap_or_else(|| Stats {
@@ -413,7 +416,8 @@ impl Lease {
 
 /// Rounded up.
 fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    let part_ms = u64::from(time.subsec_nanos().div_ceil(1_000_000));
+    time.as_secs().saturating_mul(1_000).saturating_add(part_ms)
 }
 
 /// The clock at the look that left `left` of a lease until `until_ms`.

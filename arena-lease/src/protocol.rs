@@ -90,12 +90,37 @@ pub(crate) enum Fault {
     /// The ttl ends after the last deadline that a word can hold.
     ClockExhausted,
     /// Not a word that this library writes.
-    Corrupt(u128),
+    Corrupt(Odd),
     /// The bound of attempts was reached.
     Contended,
 }
 
+/// A word that is none of this library's, in two halves: a `u128` would make the results of all verbs twice as long, and
+/// slower to look at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Odd {
+    high: u64,
+    low: u64,
+}
+
+impl From<u128> for Odd {
+    fn from(found: u128) -> Self {
+        let half = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).expect("it has 64 bits");
+        Self {
+            high: half(found >> 64),
+            low: half(found),
+        }
+    }
+}
+
+impl From<Odd> for u128 {
+    fn from(odd: Odd) -> Self {
+        Self::from(odd.high) << 64 | Self::from(odd.low)
+    }
+}
+
 /// See [`crate::Lease::acquire`].
+#[inline]
 pub(crate) fn acquire<W: World>(world: &W, me: PeerId, ttl: Ttl) -> Result<Acquire, Fault> {
     // From whom this call took over, also when it lost what it took and took it again.
     let mut taken_from = None;
@@ -236,7 +261,9 @@ pub(crate) fn renew<W: World>(
     for _ in 0..ATTEMPTS {
         let (seen, word) = match load(world) {
             Ok(loaded) => loaded,
-            Err(Fault::Corrupt(found)) => return Ok(Renewed::Lost(Lost::Corrupt { found })),
+            Err(Fault::Corrupt(odd)) => {
+                return Ok(Renewed::Lost(Lost::Corrupt { found: odd.into() }));
+            }
             Err(fault) => return Err(fault),
         };
         let ask = ask(world, me, ttl);
@@ -318,7 +345,7 @@ fn check_told<W: World>(world: &W) -> Result<(), Fault> {
     let told = world.told().load(Ordering::Acquire);
     let (_, word) = load(world)?;
     match told > word.fence {
-        true => Err(Fault::Corrupt(told.into())),
+        true => Err(Fault::Corrupt(Odd::from(u128::from(told)))),
         false => Ok(()),
     }
 }
@@ -332,6 +359,7 @@ enum Confirmed {
 
 /// Looks whether `word`, which was just exchanged in, still gives the caller something; moves its deadline when
 /// less than half of the ttl is left.
+#[inline]
 fn confirm<W: World>(world: &W, me: PeerId, ttl: Ttl, mut word: Word) -> Result<Confirmed, Fault> {
     let fence = word.fence;
     for remaining in (0..=CONFIRMATIONS).rev() {
@@ -366,7 +394,9 @@ fn confirm<W: World>(world: &W, me: PeerId, ttl: Ttl, mut word: Word) -> Result<
         match load(world) {
             Ok((_, now)) if now.fence == fence && now.names(me) => word = now,
             Ok((_, now)) => return Ok(Confirmed::Lost(now.lost_to().unwrap_or(Lost::Released))),
-            Err(Fault::Corrupt(found)) => return Ok(Confirmed::Lost(Lost::Corrupt { found })),
+            Err(Fault::Corrupt(odd)) => {
+                return Ok(Confirmed::Lost(Lost::Corrupt { found: odd.into() }));
+            }
             Err(fault) => return Err(fault),
         }
     }
@@ -382,7 +412,7 @@ pub(crate) fn load<W: World>(world: &W) -> Result<(BitsOf<W>, Word), Fault> {
     // EDGE handover, acquire half: what holders stored before they gave the lease up is visible to the next one.
     // EDGE named, acquire half: the name that was written before this word is visible to the comparison.
     let seen = world.word().load(Ordering::Acquire);
-    let word = Word::decode(seen).ok_or(Fault::Corrupt(seen.widen()))?;
+    let word = Word::decode(seen).ok_or(Fault::Corrupt(seen.widen().into()))?;
     match world.is_named() {
         true => Ok((seen, word)),
         false => Err(Fault::Renamed),

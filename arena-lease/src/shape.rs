@@ -203,13 +203,13 @@ pub(crate) fn agree<C: Cell>(
 #[cfg(test)]
 mod tests {
     use loom::sync::Arc;
-    use loom::sync::atomic::{AtomicU64, fence};
+    use loom::sync::atomic::fence;
     use loom::thread;
     use proptest::prelude::*;
 
     use super::*;
     use crate::protocol::Mark as _;
-    use crate::protocol::modelled::{Number, check, cross};
+    use crate::protocol::modelled::{Narrow, Number, check, cross};
 
     fn shape(places: u16) -> Shape {
         Shape {
@@ -250,33 +250,13 @@ mod tests {
 
     /// A limit with one place under each of two shapes.
     struct Limit {
-        word: AtomicU64,
+        word: Narrow,
         places: [Number; 2],
-    }
-
-    impl Cell for Limit {
-        type Bits = u64;
-
-        fn load(&self, order: Ordering) -> u64 {
-            cross();
-            self.word.load(order)
-        }
-
-        fn compare_exchange(
-            &self,
-            seen: u64,
-            to: u64,
-            success: Ordering,
-            failure: Ordering,
-        ) -> Result<u64, u64> {
-            cross();
-            self.word.compare_exchange(seen, to, success, failure)
-        }
     }
 
     fn limit(now: Option<Shape>, wanted: Option<Shape>) -> Arc<Limit> {
         Arc::new(Limit {
-            word: AtomicU64::new(
+            word: Narrow::new(
                 Limits {
                     now,
                     wanted,
@@ -295,7 +275,7 @@ mod tests {
 
     impl Limit {
         fn agree(&self, places: u16) -> Agreement {
-            agree(self, shape(places), crossed_fence, |now| {
+            agree(&self.word, shape(places), crossed_fence, |now| {
                 // Relaxed: see the fence before.
                 self.places[usize::from(now.places) - 1].load(Ordering::Relaxed) == 0
             })
@@ -308,7 +288,7 @@ mod tests {
             }
             let place = &self.places[usize::from(places) - 1];
             place.store(1, Ordering::Relaxed);
-            let agreed = is_agreed(self, shape(places), crossed_fence);
+            let agreed = is_agreed(&self.word, shape(places), crossed_fence);
             if !agreed {
                 place.store(0, Ordering::Relaxed);
             }
@@ -334,26 +314,23 @@ mod tests {
         loom::model(|| {
             let limit = limit(Some(shape(1)), Some(shape(2)));
             let mut looks = 0;
-            let _answer = agree(&*limit, shape(2), crossed_fence, |now| {
+            let _answer = agree(&limit.word, shape(2), crossed_fence, |now| {
                 looks += 1;
                 let place = limit.places[usize::from(now.places) - 1].load(Ordering::Relaxed);
                 if looks == 1 {
                     // After this look: the wish is given up, the place taken, and somebody has the wish again.
                     assert!(limit.take(1));
-                    let seen = Cell::load(&*limit, Ordering::Acquire);
+                    let seen = limit.word.load(Ordering::Acquire);
                     let to = Limits::decode(seen).unwrap().to(shape(1), Some(shape(2)));
-                    let wished = Cell::compare_exchange(
-                        &*limit,
-                        seen,
-                        to,
-                        Ordering::AcqRel,
-                        Ordering::Relaxed,
-                    );
+                    let wished =
+                        limit
+                            .word
+                            .compare_exchange(seen, to, Ordering::AcqRel, Ordering::Relaxed);
                     assert!(wished.is_ok());
                 }
                 place == 0
             });
-            let limits = Limits::decode(Cell::load(&*limit, Ordering::Acquire)).unwrap();
+            let limits = Limits::decode(limit.word.load(Ordering::Acquire)).unwrap();
             assert_eq!(
                 limits.now,
                 Some(shape(1)),
@@ -390,7 +367,7 @@ mod tests {
     fn a_word_that_means_nothing_is_refused() {
         loom::model(|| {
             let limit = limit(None, None);
-            limit.word.store(7, Ordering::Relaxed);
+            limit.word.0.store(7, Ordering::Relaxed);
             assert_eq!(limit.agree(1), Agreement::Corrupt(7));
         });
     }

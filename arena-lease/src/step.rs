@@ -68,6 +68,7 @@ impl Ask {
 impl Word {
     /// Acquire. `least` is the smallest fence that may be issued now; `is_dead` is asked at most once, and only
     /// about a holder whose deadline has not passed.
+    #[inline]
     pub(crate) fn acquire<B: Bits>(
         self,
         ask: &Ask,

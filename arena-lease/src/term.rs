@@ -399,5 +399,8 @@ fn loss_of(lost: Lost) -> Loss {
 }
 
 pub(crate) fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    let part_ns = u64::from(time.subsec_nanos());
+    time.as_secs()
+        .saturating_mul(1_000_000_000)
+        .saturating_add(part_ns)
 }

@@ -23,7 +23,7 @@ const DEAF: Duration = Duration::from_secs(1);
 /// sleeps; and by who cancels.
 #[derive(Debug, Default)]
 pub(crate) struct Bedside {
-    kept: RefCell<Option<Kept>>,
+    kept: RefCell<Option<Box<Kept>>>,
 }
 
 /// What a sleep is on besides.
@@ -52,6 +52,7 @@ struct Kept {
 
 impl Bedside {
     /// One whose sleeps `cancel` ends. To be made before the caller looks whether it was cancelled.
+    #[inline]
     pub(crate) fn heeding(cancel: Option<&Cancel>) -> Self {
         let Some(cancel) = cancel else {
             return Self::default();
@@ -60,7 +61,7 @@ impl Bedside {
         kept.cancel = cancel.listen(&kept.word).ok();
         kept.is_deaf = kept.cancel.is_none();
         Self {
-            kept: RefCell::new(Some(kept)),
+            kept: RefCell::new(Some(Box::new(kept))),
         }
     }
 
@@ -73,7 +74,7 @@ impl Bedside {
             ..Kept::default()
         };
         Self {
-            kept: RefCell::new(Some(kept)),
+            kept: RefCell::new(Some(Box::new(kept))),
         }
     }
 

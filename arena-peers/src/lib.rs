@@ -230,6 +230,7 @@ impl Peers {
     /// # Errors
     ///
     /// [`BellError`]: others learn of the death later, and ask more often until then.
+    #[inline]
     pub fn hang_bell(&self) -> Result<(), BellError> {
         self.arena.hang_bell()
     }

@@ -18,6 +18,7 @@ pub(super) const MOVES: u32 = 16;
 
 impl Lease {
     /// The fence that verbs without one are about: this handle's, else whatever the process holds.
+    #[inline]
     pub(super) fn current(&self) -> Option<u64> {
         self.acquired().or_else(|| {
             let me = self.me_if_joined()?;
@@ -98,7 +99,7 @@ impl Lease {
                 Err(Fault::Gone) => return Err(LeaseError::Removed),
                 Err(Fault::FenceExhausted) => return Err(LeaseError::FenceExhausted),
                 Err(Fault::ClockExhausted) => return Err(LeaseError::TtlBeyondClock),
-                Err(Fault::Corrupt(found)) => return Err(LeaseError::Corrupt { found }),
+                Err(Fault::Corrupt(odd)) => return Err(LeaseError::Corrupt { found: odd.into() }),
                 Err(Fault::Contended) => return Err(LeaseError::Contended),
             }
         }

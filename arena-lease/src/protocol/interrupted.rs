@@ -336,7 +336,7 @@ fn a_takeover_that_another_thread_is_told_lost_meanwhile_is_still_one_from_the_r
 fn a_damaged_number_beside_the_word_is_named_and_uses_up_one_fence() {
     let row = Row::new(free());
     row.told().fetch_max(u64::MAX, Ordering::Relaxed);
-    let damage = Err(Fault::Corrupt(u64::MAX.into()));
+    let damage = Err(Fault::Corrupt(u128::from(u64::MAX).into()));
     assert_eq!(super::acquire(&row, peer(ME), ttl(TTL_MS)), damage);
     let forever = super::acquire_until(&row, peer(RIVAL), ttl(TTL_MS), u64::MAX, || Ok(None));
     assert_eq!(forever, damage);

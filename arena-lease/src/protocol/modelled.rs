@@ -18,7 +18,7 @@ use crate::{PeerId, Ttl};
 pub(crate) const TTL_MS: u64 = 100;
 
 pub(crate) struct Shared {
-    pub(crate) word: AtomicU64,
+    pub(crate) word: Narrow,
     pub(crate) asked: Number,
     pub(crate) told: Number,
     /// A name of two words, so that it can be torn.
@@ -45,7 +45,6 @@ impl Cell for Shared {
     type Bits = u64;
 
     fn load(&self, order: Ordering) -> u64 {
-        cross();
         self.word.load(order)
     }
 
@@ -56,7 +55,6 @@ impl Cell for Shared {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64> {
-        cross();
         let result = self.word.compare_exchange(seen, to, success, failure);
         if result.is_ok() {
             let (from, to) = (Word::decode(seen).unwrap(), Word::decode(to).unwrap());
@@ -78,6 +76,35 @@ loom::lazy_static! {
 /// which nobody reads and which orders nothing, any two of them are in conflict.
 pub(crate) fn cross() {
     CROSSING.store(0, Ordering::Relaxed);
+}
+
+/// A word that is exchanged.
+pub(crate) struct Narrow(pub(crate) AtomicU64);
+
+impl Narrow {
+    pub(crate) fn new(bits: u64) -> Self {
+        Self(AtomicU64::new(bits))
+    }
+}
+
+impl Cell for Narrow {
+    type Bits = u64;
+
+    fn load(&self, order: Ordering) -> u64 {
+        cross();
+        self.0.load(order)
+    }
+
+    fn compare_exchange(
+        &self,
+        seen: u64,
+        to: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        cross();
+        self.0.compare_exchange(seen, to, success, failure)
+    }
 }
 
 pub(crate) struct Number(AtomicU64);
@@ -166,7 +193,7 @@ impl World for Shared {
         // No timeout: a wake-up that was lost is a deadlock here. Like the kernel, looks under the lock that
         // wakers take.
         let guard = self.sleepers.lock().unwrap();
-        if half_of(self.word.load(Ordering::Relaxed)) == half {
+        if half_of(self.word.0.load(Ordering::Relaxed)) == half {
             drop(self.rung.wait(guard).unwrap());
         }
     }
@@ -196,7 +223,7 @@ impl Shared {
     pub(crate) fn named(word: Word, meant: Option<Name>) -> Arc<Self> {
         let bits = word.encode().unwrap();
         let shared = Self {
-            word: AtomicU64::new(bits),
+            word: Narrow::new(bits),
             asked: Number::new(0),
             told: Number::new(0),
             name_len: Number::new(0),
