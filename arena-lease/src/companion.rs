@@ -117,15 +117,15 @@ pub(crate) enum Keeps {
     Perhaps,
 }
 
-/// Who is the companion in `word`, if it is one under `fence`. `namespace` is this process's.
-pub(crate) fn keeps(word: u128, fence: u64, namespace: Option<u64>) -> Keeps {
+/// Who is the companion in `word`, if it is one under `fence`. `namespace` is this process's, asked for only then.
+pub(crate) fn keeps(word: u128, fence: u64, namespace: impl FnOnce() -> Option<u64>) -> Keeps {
     let pid = field(word, STARTED_BITS, PID_BITS);
     let tag = field(word, STARTED_BITS + PID_BITS + NAMESPACE_BITS, FENCE_BITS);
     if pid == 0 || tag != fence & ((1 << FENCE_BITS) - 1) {
         return Keeps::No;
     }
     let lies_in = field(word, STARTED_BITS + PID_BITS, NAMESPACE_BITS);
-    if namespace.map(|own| own & ((1 << NAMESPACE_BITS) - 1)) != Some(lies_in) {
+    if namespace().map(|own| own & ((1 << NAMESPACE_BITS) - 1)) != Some(lies_in) {
         return Keeps::Perhaps;
     }
     let pid = u32::try_from(pid).expect("it has 24 bits");
@@ -185,24 +185,25 @@ mod tests {
 
     #[test]
     fn a_living_process_keeps_its_lease_and_a_zombie_another_start_or_fence_does_not() {
-        let own = Some(7);
         let pid = std::process::id();
         let started = start_ticks(pid).unwrap();
         let fence = (1 << 40) + 5;
-        let yes = |word, fence, own| matches!(keeps(word, fence, own), Keeps::Yes(_));
-        let no = |word, fence, own| matches!(keeps(word, fence, own), Keeps::No);
-        assert!(yes(pack(fence, 7, pid, started), fence, own));
-        assert!(yes(pack(fence, 7, pid, 0), fence, own));
-        assert!(no(pack(fence, 7, pid, started + 1), fence, own));
-        assert!(no(pack(fence, 7, pid, started), fence + 1, own));
-        assert!(no(0, fence, own) && no(pack(fence, 7, 0, 0), fence, own));
-        let elsewhere = keeps(pack(fence, 8, pid, started), fence, own);
+        let yes = |word| matches!(keeps(word, fence, || Some(7)), Keeps::Yes(_));
+        let no = |word| matches!(keeps(word, fence, || Some(7)), Keeps::No);
+        assert!(yes(pack(fence, 7, pid, started)));
+        assert!(yes(pack(fence, 7, pid, 0)));
+        assert!(no(pack(fence, 7, pid, started + 1)));
+        let elsewhere = keeps(pack(fence, 8, pid, started), fence, || Some(7));
         assert!(matches!(elsewhere, Keeps::Perhaps));
+        for word in [0, pack(fence, 7, 0, 0), pack(fence + 1, 7, pid, started)] {
+            let keeps = keeps(word, fence, || unreachable!("nobody is named"));
+            assert!(matches!(keeps, Keeps::No));
+        }
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let ended = PidFd::open(child.id()).unwrap();
         let mut fds = [PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::NONE).unwrap();
-        assert!(no(pack(fence, 7, child.id(), 0), fence, own), "a zombie");
+        assert!(no(pack(fence, 7, child.id(), 0)), "a zombie");
         child.wait().unwrap();
     }
 }

@@ -18,7 +18,8 @@ use crate::protocol::{Cell, Mark};
 ///      0     8  lock      namers                             namers
 ///      8     8  high      namers, raised before a rename     namers: the fence that a named row starts at
 ///     16     8  named     namers, raised before the naming   who looks a name up: rows from here on are unborn
-///     24   104  reserved  nobody                             nobody
+///     24     8  namings   namers, + 1 after the naming       who waits for a name to have a row, and the kernel
+///     32    96  reserved  nobody                             nobody
 /// ```
 #[repr(C, align(128))]
 #[derive(Debug)]
@@ -26,9 +27,10 @@ pub(crate) struct Head {
     pub(crate) lock: LockWord,
     pub(crate) high: AtomicU64,
     pub(crate) named: AtomicU64,
-    pub(crate) reserved: [AtomicU64; 13],
+    pub(crate) namings: AtomicU64,
+    pub(crate) reserved: [AtomicU64; 12],
 }
-layout!(Head is 128 { lock @ 0, high @ 8, named @ 16, reserved @ 24 });
+layout!(Head is 128 { lock @ 0, high @ 8, named @ 16, namings @ 24, reserved @ 32 });
 
 /// One lease.
 ///

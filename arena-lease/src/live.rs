@@ -93,7 +93,7 @@ impl Live<'_> {
     fn keeps(&self, fence: u64) -> Keeps {
         // Relaxed: the kernel proved its writer dead before.
         let companion = self.row.companion.load(Ordering::Relaxed);
-        keeps(companion, fence, own_namespace())
+        keeps(companion, fence, own_namespace)
     }
 }
 

@@ -92,7 +92,7 @@ fn holder_of(
     // The row before the verdict: were it another's by then, the verdict is dead.
     let attachment = attachment(peer.slot()).filter(|found| found.id == peer);
     let verdict = match verdict(peer) {
-        Verdict::Dead(_) => match keeps(row.companion, word.fence, own_namespace()) {
+        Verdict::Dead(_) => match keeps(row.companion, word.fence, own_namespace) {
             Keeps::No => return None,
             // Who works on its behalf lives on.
             Keeps::Yes(_) | Keeps::Perhaps => Verdict::Unknown,

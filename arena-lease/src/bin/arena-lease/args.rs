@@ -47,14 +47,15 @@ CMD is executed without a shell; its arguments reach it byte for byte. It finds 
 
 While CMD runs, the lease is renewed three times a ttl. When CMD ends it is released, also when CMD left processes
 behind, unless --wait-children. CMD has a process group of its own, which reads from the terminal if arena-lease did:
-Ctrl-C and Ctrl-Z reach it as without the wrapper; when it dies of Ctrl-C, so does arena-lease. TERM, INT, HUP, QUIT, USR1 and USR2 are passed on to CMD.
+Ctrl-C and Ctrl-Z reach it as without the wrapper; when it dies of Ctrl-C, so does arena-lease. TERM, INT, HUP, QUIT,
+USR1 and USR2 are passed on to CMD.
 
 If the lease is lost all the same (renewals were held up; arena-lease was stopped for longer than the ttl; the arena was
-destroyed or its file removed, which is noticed three times a ttl), CMD and its group get TERM, and KILL before the deadline, or at once when it has passed (see --grace). If
-arena-lease itself is killed, the kernel kills CMD, but not what CMD started; the lease passes on when both arena-lease and
-CMD are gone, or the ttl is over. (To a process in another PID namespace, which cannot see CMD: when the ttl is over.)
-A *stopped* arena-lease, by Ctrl-Z too, renews and ends
-nothing: then only ARENA_FENCE protects.
+destroyed or its file removed, which is noticed three times a ttl), CMD and its group get TERM, and KILL before the
+deadline, or at once when it has passed (see --grace). If arena-lease itself is killed, the kernel kills CMD, but not
+what CMD started; the lease passes on when both arena-lease and CMD are gone, or the ttl is over. (To a process in
+another PID namespace, which cannot see CMD: when the ttl is over.) A *stopped* arena-lease, by Ctrl-Z too, renews and
+ends nothing: then only ARENA_FENCE protects.
 
 CMD inherits what arena-lease was given, signals that are ignored or blocked included; SIGPIPE alone is never ignored.
 
@@ -105,8 +106,8 @@ pub(crate) struct Run {
         default_value_t = crate::exit::NOT_ACQUIRED)]
     pub(crate) conflict: u8,
 
-    /// When the lease is lost, leave CMD so long between TERM and KILL. Unset: what is left of the ttl. Set, a successor
-    /// may run beside CMD for so long
+    /// When the lease is lost, leave CMD so long between TERM and KILL. Unset: what is left of the ttl. Set, a
+    /// successor may run beside CMD for so long
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
 
@@ -183,12 +184,12 @@ pub(crate) struct List {
 const WATCH_HELP: &str = "\
 One line now, and one whenever another process holds, or nobody: after an acquisition, a release, a takeover, the
 holder's death, its lapse. What is told is the state: of several changes at once the last. Between changes it sleeps.
-It ends when nobody reads its output any more, and is attached to the arena meanwhile.
+It ends when nobody reads its output any more. It is not attached to the arena, and takes no slot in it.
 
 With --json, one object a line, with the fields that `arena-lease status --help` describes.
 
-Exit codes: 0 its output was closed; 64 usage; 125 there is no such arena, it was destroyed or is damaged, or stdout takes
-no more.
+Exit codes: 0 its output was closed; 64 usage; 125 there is no such arena, it was destroyed or is damaged, or stdout
+takes no more.
 
 Example:
   arena-lease watch leader --json | while read -r line; do notify \"$line\"; done
@@ -216,10 +217,10 @@ than N was shown at gate NAME, and the gate stays entered until CMD ends. From t
 refused. Somebody who is still inside, under an older fence or in another process, is waited for; if he dies he is
 followed at once, if he is stopped there he is not.
 
-CMD is executed without a shell, its arguments reach it byte for byte. It finds in its environment ARENA_NAME (the arena),
-ARENA_GATE (NAME) and ARENA_FENCE (N). TERM, INT and HUP are passed on to it. The gate is left when CMD ends, also when CMD left
-processes behind. If arena-lease itself is killed, the kernel kills CMD (unless CMD is set-user-ID, as sudo is), but not what CMD
-started; the next one may then enter before CMD is gone.
+CMD is executed without a shell, its arguments reach it byte for byte. It finds in its environment ARENA_NAME (the
+arena), ARENA_GATE (NAME) and ARENA_FENCE (N). TERM, INT and HUP are passed on to it. The gate is left when CMD ends,
+also when CMD left processes behind. If arena-lease itself is killed, the kernel kills CMD (unless CMD is set-user-ID,
+as sudo is), but not what CMD started; the next one may then enter before CMD is gone.
 A gate guards what everybody writes through it, and lasts as long as its arena.
 
 Exit codes:

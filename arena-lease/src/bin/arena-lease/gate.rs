@@ -1,6 +1,6 @@
 //! `arena-lease gate`.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 use std::time::Duration;
@@ -11,15 +11,12 @@ use arena_lease::{Arena, Enter, EnterError, Gate, GateOpenError, PeerId};
 use crate::child::{Event, Running};
 use crate::out::{say, shown};
 use crate::run::not_executed;
-use crate::{Failure, args, exit};
+use crate::{Failure, arena, args, exit};
 
 /// Enters, runs CMD, leaves. The exit code.
 pub(crate) fn gate(args: &args::Gate) -> Result<u8, Failure> {
     let name = shown(&args.name);
-    let arena = Arena::open(&args.arena).map_err(|error| {
-        let what = format!("cannot open arena {}", shown(&args.arena));
-        Failure::new(exit::ARENA, &what, &error)
-    })?;
+    let arena = arena::open(&args.arena)?;
     let gate = Gate::open(&arena, args.name.as_bytes()).map_err(|error| match error {
         GateOpenError::Name { .. } => Failure::new(exit::USAGE, "wrong NAME", &error),
         error => Failure::new(exit::ARENA, &format!("cannot use gate {name}"), &error),
@@ -78,14 +75,9 @@ pub(crate) fn gate(args: &args::Gate) -> Result<u8, Failure> {
 }
 
 fn command(args: &args::Gate, arena: &Arena) -> Command {
-    // As CMD may use it, wherever it changes its directory to.
-    let path = arena
-        .path()
-        .filter(|_| args.arena.as_bytes().contains(&b'/'));
-    let arena = path.map_or(args.arena.clone(), OsString::from);
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
-    command.env("ARENA_NAME", arena);
+    command.env("ARENA_NAME", arena::name_for_cmd(&args.arena, arena));
     command.env("ARENA_GATE", &args.name);
     command.env("ARENA_FENCE", args.fence.to_string());
     command

@@ -5,6 +5,7 @@
     reason = "both panic when nobody reads; see `out`"
 )]
 
+mod arena;
 mod args;
 mod child;
 mod fate;

@@ -1,10 +1,9 @@
 //! `arena-lease run`.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use nix::sys::signal::Signal;
 use crate::args::Run;
 use crate::child::{Event, Running};
 use crate::out::{say, shown};
-use crate::{Failure, exit};
+use crate::{Failure, arena, exit};
 
 /// How long before the deadline CMD is killed at the latest, if the ttl leaves so much.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -30,10 +29,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// Acquires, runs CMD, keeps the lease alive, releases. The exit code.
 pub(crate) fn run(args: &Run) -> Result<u8, Failure> {
     let name = shown(&args.name);
-    let arena = Arena::open(&args.arena).map_err(|error| {
-        let what = format!("cannot open arena {}", shown(&args.arena));
-        Failure::new(exit::ARENA, &what, &error)
-    })?;
+    let arena = arena::open(&args.arena)?;
     let cannot_use = |error: &dyn std::error::Error| {
         Failure::new(exit::ARENA, &format!("cannot use lease {name}"), error)
     };
@@ -183,18 +179,10 @@ pub(crate) fn not_executed(error: &io::Error) -> u8 {
 fn command(args: &Run, arena: &Arena, fence: u64) -> Command {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
-    command.env("ARENA_NAME", arena_name(&args.arena, arena.path()));
+    command.env("ARENA_NAME", arena::name_for_cmd(&args.arena, arena));
     command.env("ARENA_LEASE", &args.name);
     command.env("ARENA_FENCE", fence.to_string());
     command
-}
-
-/// The arena's name as CMD may use it, wherever CMD changes its directory to.
-fn arena_name(given: &OsStr, path: Option<&Path>) -> OsString {
-    let absolute = path
-        .filter(|_| given.as_bytes().contains(&b'/'))
-        .and_then(|path| std::path::absolute(path).ok());
-    absolute.map_or(given.into(), Into::into)
 }
 
 impl Held {
