@@ -21,7 +21,7 @@ use crate::loss::Loss;
 use crate::name::Name;
 use crate::named_words::Named;
 use crate::outcome::Refused;
-use crate::shape::{self, Agreement, Kind, Shape, Why};
+use crate::shape::{self, Agreement, Shape, Why};
 use crate::shown::Shown;
 use crate::trace;
 
@@ -104,19 +104,6 @@ impl Drop for Kept {
     }
 }
 
-/// The names of the leases of a limit's places: of those that are worked at, then of those that are waited at.
-fn names_of(limit: Name, shape: Shape) -> impl Iterator<Item = Vec<u8>> {
-    let (places, others) = match shape.kind {
-        Kind::Shared => (0, "shared"),
-        Kind::Exclusive | Kind::Latest => (shape.places, "standby"),
-    };
-    let places = (1..=places).map(|place| format!("#{place}"));
-    let others = (1..=shape.standbys).map(move |place| format!("#{others}{place}"));
-    places
-        .chain(others)
-        .map(move |suffix| [limit.to_vec(), suffix.into_bytes()].concat())
-}
-
 impl Family {
     pub(crate) fn open(
         leases: &Leases,
@@ -126,7 +113,7 @@ impl Family {
     ) -> Result<Self, LimitError> {
         let row = Named::open(leases.arena(), LIMITS, name)?;
         let ttl = rules.ttl.duration();
-        let places = names_of(row.name, shape).map(|name| leases.lease(name, ttl));
+        let places = shape::names_of(row.name, shape).map(|name| leases.lease(name, ttl));
         let family = Self {
             leases: leases.clone(),
             rules: rules.clone(),
@@ -151,10 +138,7 @@ impl Family {
 
     /// How many places are worked at; those after them are waited at.
     pub(crate) fn main(&self) -> usize {
-        usize::from(match self.shape.kind {
-            Kind::Shared => self.shape.standbys,
-            Kind::Exclusive | Kind::Latest => self.shape.places,
-        })
+        usize::from(self.shape.main())
     }
 
     /// How many places there are.
@@ -189,7 +173,7 @@ impl Family {
 
     /// The leases of this shape, which may be another than ours, as far as they have rows.
     fn leases_of(&self, shape: Shape) -> impl Iterator<Item = Lease> {
-        names_of(self.row.name, shape).filter_map(|name| {
+        shape::names_of(self.row.name, shape).filter_map(|name| {
             let name = Name::new(&name)?;
             let row = self.leases.inner.table.find(&name)?;
             Some(Lease::new(self.leases.clone(), name, self.rules.ttl, row))

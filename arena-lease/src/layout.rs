@@ -91,6 +91,13 @@ pub(crate) mod at {
     pub(crate) const NAMED: u64 = 16;
 }
 
+/// The same of a word with a name.
+pub(crate) mod named_at {
+    pub(crate) const WORD: u64 = 0;
+    pub(crate) const NAME_LEN: u64 = 16;
+    pub(crate) const NAME: u64 = 24;
+}
+
 pub(crate) const HEAD_BYTES: u64 = 128;
 pub(crate) const ROW_BYTES: u64 = 256;
 
@@ -238,6 +245,9 @@ mod tests {
         assert_eq!(at::NAME_LEN, at(offset_of!(Row, name_len)));
         assert_eq!(at::NAME, at(offset_of!(Row, name)));
         assert_eq!(at::NAMED, at(offset_of!(Head, named)));
+        assert_eq!(named_at::WORD, at(offset_of!(NamedWord, word)));
+        assert_eq!(named_at::NAME_LEN, at(offset_of!(NamedWord, name_len)));
+        assert_eq!(named_at::NAME, at(offset_of!(NamedWord, name)));
         assert_eq!(HEAD_BYTES, at(size_of::<Head>()));
         assert_eq!(ROW_BYTES, at(size_of::<Row>()));
     }

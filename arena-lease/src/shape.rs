@@ -25,6 +25,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 
+use crate::name::Name;
 use crate::protocol::Cell;
 use crate::word::Bits;
 
@@ -40,11 +41,14 @@ pub(crate) struct Shape {
     pub(crate) kind: Kind,
 }
 
-/// Who may have places together.
+/// Which of the limits it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// Each place is one process's; others may wait.
     Exclusive,
+    /// One works, and of those who wait the newest takes over.
     Latest,
+    /// Many have it together, and nobody has a place.
     Shared,
 }
 
@@ -116,6 +120,14 @@ impl Widths {
 }
 
 impl Shape {
+    /// How many places are worked at.
+    pub(crate) fn main(self) -> u16 {
+        match self.kind {
+            Kind::Shared => self.standbys,
+            Kind::Exclusive | Kind::Latest => self.places,
+        }
+    }
+
     /// Whether these are the two modes of one limit: neither excludes that callers agree.
     pub(crate) fn is_other_mode_of(self, other: Self) -> bool {
         let modes = [self, other].map(|shape| (shape.kind, shape.standbys));
@@ -197,6 +209,19 @@ impl Limits {
     }
 }
 
+/// The names of the leases of a limit's places: of those that are worked at, then of those that are waited at.
+pub(crate) fn names_of(limit: Name, shape: Shape) -> impl Iterator<Item = Vec<u8>> {
+    let (places, others) = match shape.kind {
+        Kind::Shared => (0, "shared"),
+        Kind::Exclusive | Kind::Latest => (shape.places, "standby"),
+    };
+    let places = (1..=places).map(|place| format!("#{place}"));
+    let others = (1..=shape.standbys).map(move |place| format!("#{others}{place}"));
+    places
+        .chain(others)
+        .map(move |suffix| [limit.to_vec(), suffix.into_bytes()].concat())
+}
+
 /// Why nothing was taken.
 pub(crate) enum Why<B> {
     /// The place is another's.
@@ -231,7 +256,12 @@ pub(crate) fn take<C: Cell, P, B, E>(
 /// The shape that counts.
 pub(crate) fn present<C: Cell>(cell: &C) -> Option<Shape> {
     // Relaxed: it may be another at once.
-    Limits::decode(cell.load(Ordering::Relaxed))?.now
+    in_word(cell.load(Ordering::Relaxed)).flatten()
+}
+
+/// The shape that counts in this word, if one does yet; `None`: it is not a word that this library writes.
+pub(crate) fn in_word<B: Bits>(word: B) -> Option<Option<Shape>> {
+    Limits::decode(word).map(|limits| limits.now)
 }
 
 /// Whether the word says `mine` and nothing else, for a caller that has just taken a place.

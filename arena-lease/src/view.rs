@@ -52,9 +52,7 @@ impl LeasesView {
     /// [`ViewError::Name`], [`ViewError::Named`], [`ViewError::Word`]; [`ViewError::Row`] when no row has the name,
     /// and one that is damaged may have had it.
     pub fn stats(&self, name: impl AsRef<[u8]>) -> Result<Option<Stats>, ViewError> {
-        let name = Name::new(name.as_ref()).ok_or_else(|| ViewError::Name {
-            name: String::from_utf8_lossy(name.as_ref()).into_owned(),
-        })?;
+        let name = Self::name(name.as_ref())?;
         let mut unreadable = None;
         for row in 0..self.named()? {
             match self.snapshot(row) {
@@ -83,6 +81,16 @@ impl LeasesView {
     #[must_use]
     pub fn rows(&self) -> u32 {
         self.rows
+    }
+
+    pub(crate) fn name(bytes: &[u8]) -> Result<Name, ViewError> {
+        Name::new(bytes).ok_or_else(|| ViewError::Name {
+            name: String::from_utf8_lossy(bytes).into_owned(),
+        })
+    }
+
+    pub(crate) fn view(&self) -> &ArenaView {
+        self.region.view()
     }
 
     /// How many rows ever had a name.

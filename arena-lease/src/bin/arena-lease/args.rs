@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use arena_lease::Ttl;
@@ -41,7 +42,7 @@ pub(crate) enum Verb {
 const RUN_HELP: &str = "\
 CMD is executed without a shell; its arguments reach it byte for byte. It finds in its environment:
   ARENA_NAME    the arena, also the default of --arena
-  ARENA_LEASE   the lease
+  ARENA_LEASE   the lease; of a limit, that of the place, for example NAME#2
   ARENA_FENCE   a number that is larger than that of every earlier holder of NAME: let what CMD writes to refuse
                 smaller ones
 
@@ -59,11 +60,20 @@ ends nothing: then only ARENA_FENCE protects.
 
 CMD inherits what arena-lease was given, signals that are ignored or blocked included; SIGPIPE alone is never ignored.
 
+With --limit N, up to N run at once. All callers must name the same numbers: another one is refused while any runs or
+waits, and is the new one for all when none does. --standby M lets at most M wait; one more is not acquired at once.
+With --latest one runs, and of those who wait the newest takes over: a rolling restart is to start the new one and to end
+the old. An older one that waits ends when a newer one comes (122), and a newer one that comes while another is
+just entering ends at once (121). With -n, each of these runs at once or not at all, and makes nobody who waits bow out; -w
+limits the wait.
+
 Exit codes:
   CMD's own     CMD ran; 128 + n if it died of signal n
   1             not acquired: held by another process, or kept by its last holder's --min-hold (-E chooses another
-                code; -v says which)
+                code; -v says which); of a limit: all places are taken, those to wait at included
   64            usage
+  121           --latest: another was just entering
+  122           --latest: a newer one waits instead
   123           the lease was lost while CMD ran
   125           the arena or the lease cannot be used
   126, 127      CMD cannot be executed; there is no CMD
@@ -71,6 +81,8 @@ Exit codes:
 Examples:
   arena-lease run nightly -n -- /usr/local/bin/backup --full
   arena-lease run deploy -w 5m -E 75 -- ./deploy.sh
+  arena-lease run thumbnails --limit 4 --standby 10 -- ./thumbnails.sh
+  arena-lease run indexer --latest -- ./indexer
 ";
 
 /// Run CMD while the lease NAME is held; wait for it if another process holds it
@@ -92,6 +104,18 @@ pub(crate) struct Run {
     /// once
     #[arg(long, default_value = "0", value_name = "DURATION", value_parser = duration, hide_default_value = true)]
     pub(crate) min_hold: Duration,
+
+    /// Let N run at once, each at a place of its own
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<NonZeroU16>,
+
+    /// Let M more wait, and no others
+    #[arg(long, value_name = "M", requires = "limit")]
+    pub(crate) standby: Option<NonZeroU16>,
+
+    /// Let one run, and the newest of those who wait take over
+    #[arg(long, conflicts_with_all = ["limit", "standby"])]
+    pub(crate) latest: bool,
 
     /// Do not wait: exit at once if another process holds the lease
     #[arg(short = 'n', long = "no-wait", conflicts_with = "wait")]
@@ -138,6 +162,10 @@ name_base64 instead:
   opens_in_ms        when nobody holds, and the last holder keeps it for a while: for how long; else null
   holder             null, or: pid (in its own PID namespace), name, slot, epoch, verdict (alive, unknown),
                      since (when it acquired, in seconds since 1970)
+  limit              by status alone: null, or what NAME is for --limit and --latest: kind (exclusive, latest, shared),
+                     places, standbys (how many may wait; of a shared one, share), and working and waiting: the places
+                     that are taken, each with lease, fence, lapses_in_ms and holder; the fields above are
+                     about the lease NAME itself
 
 Exit codes: 0 whether it is held or free; 64 usage; 125 there is no such arena, it cannot be read, it or the lease is
 damaged, or stdout takes no more (a closed pipe is no error).
@@ -348,6 +376,20 @@ mod tests {
             run(&["x", "-E", "255", "--", "true"]).unwrap().conflict,
             255
         );
+    }
+
+    #[test]
+    fn what_cannot_be_a_limit_is_refused_on_the_command_line() {
+        for args in [
+            &["x", "--limit", "0", "--", "true"][..],
+            &["x", "--limit", "65536", "--", "true"],
+            &["x", "--standby", "1", "--", "true"],
+            &["x", "--limit", "1", "--standby", "0", "--", "true"],
+            &["x", "--latest", "--limit", "1", "--", "true"],
+        ] {
+            assert!(run(args).is_err(), "{args:?}");
+        }
+        assert!(run(&["x", "--limit", "2", "--standby", "3", "--", "true"]).is_ok());
     }
 
     #[test]
