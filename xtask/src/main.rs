@@ -16,6 +16,7 @@ mod runner;
 mod scenario;
 mod scenarios;
 mod scratch;
+mod standing;
 mod stepper;
 mod symbols;
 mod text;

@@ -47,9 +47,12 @@ CMD is executed without a shell; its arguments reach it byte for byte. It finds 
                 smaller ones
 
 While CMD runs, the lease is renewed three times a ttl. When CMD ends it is released, also when CMD left processes
-behind, unless --wait-children. CMD has a process group of its own, which reads from the terminal if arena-lease did:
-Ctrl-C and Ctrl-Z reach it as without the wrapper; when it dies of Ctrl-C, so does arena-lease. TERM, INT, HUP, QUIT,
-USR1 and USR2 are passed on to CMD.
+behind, unless --wait-children. TERM, INT, HUP, QUIT, USR1 and USR2 are passed on to CMD.
+
+CMD has a process group of its own, which reads from the terminal if arena-lease did: Ctrl-C and Ctrl-Z reach it as
+without the wrapper; when it dies of Ctrl-C, so does arena-lease. In a pipeline on a terminal (stdin or stdout is a
+pipe: `arena-lease run … | less`) CMD stays in the group of the pipeline, so that every part of it may read from the
+terminal. Ctrl-Z stops nothing where no shell above would let it go on.
 
 If the lease is lost all the same (renewals were held up; arena-lease was stopped for longer than the ttl; the arena was
 destroyed or its file removed, which is noticed three times a ttl), CMD and its group get TERM, and KILL before the

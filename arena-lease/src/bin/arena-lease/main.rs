@@ -8,6 +8,7 @@
 mod arena;
 mod args;
 mod child;
+mod descendants;
 mod fate;
 mod gate;
 mod json;
