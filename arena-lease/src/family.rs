@@ -8,6 +8,7 @@ use arena_peers::PeerId;
 use arena_peers::core::futex;
 use portable_atomic::AtomicU128;
 
+use crate::cancel::Cancel;
 use crate::companion::Keeps;
 use crate::error::LeaseError;
 use crate::guard::{Contest, LeaseGuard};
@@ -229,6 +230,11 @@ impl Family {
             Some(state) => self.stands(state),
             None => self.restore_name(),
         }
+    }
+
+    /// Whether the rules' token was cancelled.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.rules.cancel.as_ref().is_some_and(Cancel::is_cancelled)
     }
 
     /// The rules for who waits.

@@ -177,7 +177,13 @@ impl LatestStandby {
         patience.check()?;
         let family = self.limit.family();
         family.stands("acquire");
-        let how = self.succeed(patience);
+        let how = self.succeed(patience).map(|how| match how {
+            // A place of who is cancelled is not had, or lost.
+            Succession::EntryTaken | Succession::Lapsed if family.is_cancelled() => {
+                Succession::Cancelled
+            }
+            how => how,
+        });
         family.ended(match &how {
             Ok(Succession::Primary(_)) => Some("primary"),
             Ok(Succession::EntryTaken | Succession::Lapsed) => Some("no-lock-acquired"),

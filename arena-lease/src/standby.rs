@@ -121,7 +121,11 @@ impl WithStandby {
         patience.check()?;
         let family = self.limit.family();
         family.stands("acquire");
-        let how = self.wait(patience);
+        let how = self.wait(patience).map(|how| match how {
+            // A place of who is cancelled is not had, or lost.
+            Standby::Full if family.is_cancelled() => Standby::Cancelled,
+            how => how,
+        });
         family.ended(match &how {
             Ok(Standby::Held(_)) => Some("primary"),
             Ok(Standby::Full) => Some("no-lock-acquired"),

@@ -7,7 +7,6 @@ use std::time::Duration;
 use arena_peers::core::futex::Word;
 use arena_peers::{Alarm, PeerId};
 
-use crate::cancel::Cancel;
 use crate::companion::{EndOf, Keeps};
 use crate::error::LeaseError;
 use crate::family::{Family, Obstacle};
@@ -61,12 +60,7 @@ impl<'a> Vigil<'a> {
         if now_ns >= until_ns {
             return Ok(Awake::TimeIsUp);
         }
-        if family
-            .rules
-            .cancel
-            .as_ref()
-            .is_some_and(Cancel::is_cancelled)
-        {
+        if family.is_cancelled() {
             return Ok(Awake::Cancelled);
         }
         let gone_ms = in_the_way.iter().map(|obstacle| obstacle.until_ms).min();

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arena_lease::{
-    Arena, ConcurrencyLimit, LatestStandby, Lead, LeadOptions, Leases, LimitError, Patience, Place,
-    Standby, Succession, WithStandby,
+    Arena, Cancel, ConcurrencyLimit, LatestStandby, Lead, LeadOptions, Leases, LimitError,
+    Patience, Place, Standby, Succession, WithStandby,
 };
 use common::{Actor, place, role, threads};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -480,6 +480,25 @@ fn of_workers_that_come_one_after_the_other_the_newest_waits_and_leads_next() {
     until_held(&path, "standby1");
     assert_eq!(newest.ask("release"), "Ok(())");
     assert_eq!(last.at(), "primary");
+}
+
+#[test]
+fn who_was_cancelled_is_told_so_and_not_that_others_are_in_the_way() {
+    let (_directory, path) = place();
+    let (leases, one) = (leases(&path), number("1"));
+    let cancel = Cancel::new();
+    let rules = LeadOptions::new()
+        .ttl(HOUR)
+        .cancel(&cancel)
+        .build()
+        .unwrap();
+    let standby = WithStandby::open(&leases, "jobs", one, one, &rules).unwrap();
+    let latest = LatestStandby::open(&leases, "line", &rules).unwrap();
+    cancel.cancel();
+    let how = standby.acquire(&Patience::new()).unwrap();
+    assert!(matches!(how, Standby::Cancelled), "{how:?}");
+    let how = latest.acquire(&Patience::new()).unwrap();
+    assert!(matches!(how, Succession::Cancelled), "{how:?}");
 }
 
 /// The name of the thread that does what the member is told.

@@ -10,6 +10,7 @@ mod places;
 #[expect(unsafe_code, reason = "fork, clone and the like have no safe form")]
 pub(crate) mod process;
 mod sections;
+mod stander;
 mod step;
 pub(crate) mod survivor;
 pub(crate) mod verbs;
@@ -33,6 +34,7 @@ const ROLES: &[&[Role]] = &[
     locker::ROLES,
     peer::ROLES,
     places::ROLES,
+    stander::ROLES,
     step::ROLES,
     survivor::ROLES,
 ];

@@ -15,6 +15,7 @@ mod slow_death;
 mod step;
 mod step_gate;
 mod step_lease;
+mod succession;
 
 use crate::scenario::Scenario;
 
@@ -32,6 +33,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         races::SCENARIOS,
         crowds::SCENARIOS,
         places::SCENARIOS,
+        succession::SCENARIOS,
         step::SCENARIOS,
         step_lease::SCENARIOS,
         step_gate::SCENARIOS,
