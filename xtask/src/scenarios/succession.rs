@@ -3,6 +3,7 @@
 use std::{fs, time::Duration};
 
 use arena_core::clock;
+use arena_lease::LeasesView;
 use nix::unistd::Pid;
 
 use super::{
@@ -12,6 +13,7 @@ use super::{
 use crate::{
     child::{Child, PATIENCE, Plan, states, until},
     outcome::{Outcome, Stop, ensure},
+    roles::peer::options,
     scenario::{Run, Scenario},
     standing::Standings,
     text, tracee,
@@ -275,10 +277,10 @@ fn spaced(run: &mut Run) -> Outcome {
 }
 
 /// Goal: at most one works, and at most four have a place, as the workers themselves knew it. Method: six stand in line
-/// again and again with a ttl of 200 ms, and note the boot clock whenever they know that they have a place; they are killed
+/// again and again with a ttl of 100 ms, and note the boot clock whenever they know that they have a place; they are killed
 /// (and replaced), stopped and continued at random; then the checker judges what all noted.
 fn chaos(run: &mut Run) -> Outcome {
-    const TTL_MS: u64 = 200;
+    const TTL_MS: u64 = 100;
     let mut started = 0_u64;
     let mut start = |run: &mut Run| -> Outcome<Child> {
         started += 1;
@@ -296,19 +298,29 @@ fn chaos(run: &mut Run) -> Outcome {
     let (mut kills, mut stops) = (0, 0);
     run.each_round(|run, _| {
         std::thread::sleep(Duration::from_millis(run.rng.below(20)));
-        let index = run.rng.index(children.len());
-        if run.rng.below(3) == 0 {
-            children[index].kill()?;
-            children[index] = start(run)?;
-            kills += 1;
-        } else {
-            children[index].stop()?;
-            // Most of them are followed by death or by a release, and some by their ttl.
-            let long = run.rng.below(8) == 0;
-            let most_ms = if long { 2 * TTL_MS } else { 20 };
-            std::thread::sleep(Duration::from_millis(run.rng.below(most_ms)));
-            children[index].cont()?;
-            stops += 1;
+        let any = run.rng.index(children.len());
+        // Half of the time it is the one that works.
+        let index = match run.rng.below(2) {
+            0 => at_work(run, &children)?.unwrap_or(any),
+            _ => any,
+        };
+        match run.rng.below(4) {
+            0 => {
+                children[index].kill()?;
+                children[index] = start(run)?;
+                kills += 1;
+            }
+            how => {
+                children[index].stop()?;
+                // Some are followed at their ttl.
+                let ms = match how {
+                    1 => TTL_MS + run.rng.below(TTL_MS / 2),
+                    _ => run.rng.below(20),
+                };
+                std::thread::sleep(Duration::from_millis(ms));
+                children[index].cont()?;
+                stops += 1;
+            }
         }
         Ok(())
     })?;
@@ -330,6 +342,17 @@ fn chaos(run: &mut Run) -> Outcome {
         "too little happened"
     );
     Ok(())
+}
+
+/// Which of these works, as a viewer sees it.
+fn at_work(run: &Run, children: &[Child]) -> Outcome<Option<usize>> {
+    let view = options().view(run.path("arena"))?;
+    let limit = LeasesView::open(&view)?.map(|leases| leases.limit("line"));
+    let limit = limit.transpose()?.flatten();
+    let working = limit.and_then(|limit| limit.working.into_iter().next()?.holder?.pid);
+    let is_it =
+        |child: &Child| working.is_some_and(|pid| i64::from(pid) == child.pid().as_raw().into());
+    Ok(children.iter().position(is_it))
 }
 
 /// Goal: waiting costs nothing. Method: with the default ttl of 30 s, whoever waits is looked at, all its threads together,
