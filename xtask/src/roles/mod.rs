@@ -4,6 +4,7 @@ mod bench;
 mod calls;
 mod contender;
 mod demo;
+pub(crate) mod line_sections;
 mod locker;
 pub(crate) mod peer;
 mod places;
