@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use nix::unistd::Pid;
-
 use super::{
     series::Series,
-    takeover::{asleep, holder, waiter},
+    takeover::{KINDS, asleep, holder, waiter},
 };
-use crate::{child::Child, outcome::Outcome, scratch::Scratch};
+use crate::{
+    child::{Child, switches_of},
+    outcome::Outcome,
+    scratch::Scratch,
+};
 
 /// How long it is watched.
 const TIME: Duration = Duration::from_secs(5);
@@ -16,9 +18,10 @@ const TIME: Duration = Duration::from_secs(5);
 const RENEW_MS: u32 = 100;
 
 pub(super) fn measure(scratch: &Scratch, rounds: u32) -> Outcome<Vec<Series>> {
-    let mut series = ["idle-flock", "idle-lease"].map(|name| Series::new(name, "wakes/5s"));
+    let names = ["idle-flock", "idle-lease", "idle-standby"];
+    let mut series = names.map(|name| Series::new(name, "wakes/5s"));
     let (mut holders, mut waiters) = (Vec::new(), Vec::new());
-    for kind in ["flock", "lease"] {
+    for kind in KINDS {
         holders.push(holder(scratch, kind, 0, RENEW_MS)?);
         waiters.push(waiter(scratch, kind)?);
     }
@@ -40,17 +43,8 @@ pub(super) fn measure(scratch: &Scratch, rounds: u32) -> Outcome<Vec<Series>> {
 
 /// The voluntary context switches of each, all its threads together.
 fn switches(children: &[Child]) -> Outcome<Vec<u32>> {
-    children.iter().map(|child| of(child.pid())).collect()
-}
-
-fn of(pid: Pid) -> Outcome<u32> {
-    let mut all = 0;
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let status = std::fs::read_to_string(task?.path().join("status"))?;
-        let count = status
-            .lines()
-            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        all += count.map_or(Ok(0), |count| count.trim().parse::<u32>())?;
-    }
-    Ok(all)
+    children
+        .iter()
+        .map(|child| switches_of(child.pid()))
+        .collect()
 }

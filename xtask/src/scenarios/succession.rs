@@ -11,7 +11,7 @@ use super::{
     places::{Came, come, ends, entering, master, placed, stands, succeeds},
 };
 use crate::{
-    child::{Child, PATIENCE, Plan, states, until},
+    child::{Child, PATIENCE, Plan, states, switches_of, until},
     outcome::{Outcome, Stop, ensure},
     roles::peer::options,
     scenario::{Run, Scenario},
@@ -388,16 +388,9 @@ fn idle(run: &mut Run) -> Outcome {
 }
 
 /// The voluntary switches of a process's threads, and its ticks of the processor.
-fn spent(peer: &Peer) -> Outcome<(u64, u64)> {
+fn spent(peer: &Peer) -> Outcome<(u32, u64)> {
     let pid = peer.child.pid();
-    let mut switches = 0;
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let status = fs::read_to_string(task?.path().join("status"))?;
-        let count = status
-            .lines()
-            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        switches += text::number(count.unwrap_or_default().trim())?;
-    }
+    let switches = switches_of(pid)?;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields = stat.rsplit(") ").next().unwrap_or_default();
     let fields: Vec<&str> = fields.split(' ').collect();
