@@ -89,8 +89,8 @@ fn cmd_is_ended_at_once_when_the_arena_is_destroyed_however_long_the_ttl() {
 #[test]
 fn cmd_has_the_grace_that_was_asked_for_and_its_group_gets_the_signal_too() {
     let place = Place::new();
-    // The shell waits for its child, which needs the signal as well to let it go on.
-    let script = "trap 'echo cleaned up; exit 0' TERM; echo ready; sleep 600";
+    // The shell waits for its child, which needs the signal as well to let it go on, and says when it is there to get it.
+    let script = "trap 'echo cleaned up; exit 0' TERM; sh -c 'echo ready; exec sleep 600'; exit 1";
     let (mut wrapper, mut lines) = place.running(&["-n", "--ttl", "1h", "--grace", "1h"], script);
     let mut rest = String::new();
     lines.read_line(&mut rest).unwrap();
@@ -381,7 +381,7 @@ fn ctrl_c_that_ends_cmd_in_a_pipeline_is_what_the_wrapper_dies_of() {
 #[test]
 fn a_pipeline_outlives_cmd_when_the_lease_is_lost() {
     let place = Place::new();
-    let cmd = "trap \"echo cleaned up; exit 0\" TERM; echo ready; sleep 600";
+    let cmd = "trap \"echo cleaned up; exit 0\" TERM; sh -c \"echo ready; exec sleep 600\"; exit 1";
     let run = format!("{} run x -n --grace 1h -- sh -c '{cmd}'", shell::BIN);
     let script = format!("set -o pipefail; {run} | cat; exit $?");
     let (mut shell, mut terminal) = job_control(&place, &script);
