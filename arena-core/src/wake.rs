@@ -90,6 +90,15 @@ impl WakeWord {
         wait(&self.wake, ticket, timeout)
     }
 
+    /// What it takes to sleep on this and other words at once: a word, and what it is until a waker comes that
+    /// began after `ticket` was taken.
+    ///
+    /// Who sleeps by it looks again after a second at the latest, as [`wait`](Self::wait) makes its callers do.
+    #[must_use]
+    pub fn futex(&self, ticket: Ticket) -> (futex::Word<'_>, u32) {
+        (futex::Word::of(&self.wake), ticket.wake)
+    }
+
     /// Calls `look` until it returns something, and sleeps in between; `None` when `timeout` is over first.
     ///
     /// `timeout` is as in [`wait`](Self::wait); at zero this is two looks. `look` is called without a

@@ -13,6 +13,9 @@ use crate::word::{Bits, Head, Stage, Tail, What, Word};
 /// How often an exchange may fail, beside one turn around the ring. A failure means that another's succeeded.
 const ATTEMPTS: u64 = 1 << 16;
 
+/// How often a claim is looked for anew that others came before, and that had no room.
+const LOOKS: u32 = 64;
+
 /// How often one slot's word may change under an exchange. Within a turn there are three changes at most.
 const CHANGES: u32 = 64;
 
@@ -118,6 +121,7 @@ pub(crate) fn claim<W: World>(
     slots: u16,
     records: u16,
 ) -> Result<Claim, Refusal> {
+    let mut looks = 0;
     for _ in 0..world.slots().saturating_mul(2).saturating_add(ATTEMPTS) {
         let tail = load_tail(world);
         let (seen, word) = load(world, tail.pos)?;
@@ -147,7 +151,9 @@ pub(crate) fn claim<W: World>(
             }),
             // Nothing is overwritten for a record that has no room anyway.
             (_, Some(Owner { peer, .. })) if !alive.is_there_room(tail.pos, slots)? => {
-                if load_tail(world) == tail {
+                looks += 1;
+                // Smaller records of others may find room all the time.
+                if looks == LOOKS || load_tail(world) == tail {
                     return Err(Refusal::Blocked(peer));
                 }
                 continue;

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::PeerId;
 use crate::protocol::{Fault, World, exchange, help, load, load_tail};
 use crate::step::Standing;
 use crate::word::{Bits as _, Head, Stage, Tail, What, Word};
@@ -194,4 +195,16 @@ fn try_land<W: World>(world: &W, slack: u64) -> Result<Option<Place>, Fault> {
             return Err(corrupt);
         }
     }
+}
+
+/// Who has the oldest unfinished record below `tail` that is not proven abandoned.
+pub(crate) fn unfinished<W: World>(world: &W, tail: Tail) -> Option<PeerId> {
+    let oldest = tail.pos.saturating_sub(world.slots());
+    (oldest..tail.pos).find_map(|pos| {
+        let (_, word) = load(world, pos).ok()?;
+        match word.standing(world.turn(pos)) {
+            Standing::Now(What::Head(head)) if head.stage == Stage::Writing => Some(head.owner),
+            _ => None,
+        }
+    })
 }
