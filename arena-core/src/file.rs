@@ -206,8 +206,9 @@ impl Drop for ArenaFile {
     }
 }
 
-/// Beyond the end of every arena, which is shorter than 2^47 bytes.
+/// Beyond the end of every arena.
 const STAND_INS: i64 = 1 << 48;
+const _: () = assert!(crate::layout::MAX_USABLE < STAND_INS as u64 / 2);
 
 /// One byte of the file, as a place for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

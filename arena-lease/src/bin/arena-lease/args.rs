@@ -59,10 +59,10 @@ deadline, or at once when it has passed (see --grace). A *stopped* arena-lease, 
 then only ARENA_FENCE protects.
 
 If arena-lease itself is killed, the kernel kills CMD (unless CMD is set-user-ID, as sudo is), but not what CMD started.
-The lease passes on when both arena-lease and CMD are gone, or the ttl is over. In another PID namespace, such as another
-container, CMD cannot be seen, but a descriptor that it inherits can: there the lease passes on when all who inherited it
-are gone, children of CMD that it left behind included, or the ttl is over; and if CMD closes it (sudo does), when the
-ttl is over.
+The lease passes on when both arena-lease and CMD are gone, or the ttl is over. In another PID namespace, such as
+another container, CMD cannot be seen, but a descriptor that it inherits can: there the lease passes on when all who
+inherited it are gone, children of CMD that it left behind included, or the ttl is over. If CMD closes it (sudo does),
+that is noticed at the next renewal, and then only the ttl counts there.
 
 CMD inherits what arena-lease was given, signals that are ignored or blocked included, and that one descriptor; SIGPIPE
 alone is never ignored.

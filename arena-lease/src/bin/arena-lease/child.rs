@@ -73,8 +73,8 @@ pub(crate) enum Event {
 impl Running {
     /// Starts CMD. From now on the forwarded signals are read and act on nothing else.
     ///
-    /// CMD inherits the `stand_in`, and is named as the `companion` before it runs. `last` is called when all else is ready. The outer error is the
-    /// machine's or `last`'s, the inner one is of CMD.
+    /// CMD inherits the `stand_in`, and is named as the `companion` before it runs. `last` is called when all else is
+    /// ready. The outer error is the machine's or `last`'s, the inner one is of CMD.
     pub(crate) fn start(
         mut command: Command,
         wait_children: bool,
