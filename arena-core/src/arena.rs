@@ -24,7 +24,7 @@ use crate::layout::{Geometry, Header, Row, fnv};
 use crate::lock::{Acquired, Environment, LockError, LockWord};
 use crate::map::Mapping;
 use crate::options::ArenaOptions;
-use crate::probe::{Gone, Probe, outlived, probe};
+use crate::probe::{Gone, Probe, may_have_stand_in, outlived, probe};
 use crate::region::{self, Region, RegionInfo};
 use crate::wiped::WipedPage;
 
@@ -431,6 +431,29 @@ impl Arena {
     pub fn probe(&self, id: AttachmentId) -> Probe {
         let own = self.me_if_joined();
         probe(id, self.rows(), own, &self.inner.file)
+    }
+
+    /// A descriptor that stands in for this process, for a child to inherit that works on its behalf:
+    /// as long as this one or a copy of it is open anywhere, also after this process's death,
+    /// [`may_have_stand_in`](Self::may_have_stand_in) is `true` of it.
+    ///
+    /// It closes on exec until that is changed, leads to the arena for reading, and has a shared lock on a
+    /// byte beyond its end. Children that are forked meanwhile have it too, and pass it on. A few system calls.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`].
+    pub fn stand_in(&self) -> Result<OwnedFd, JoinError> {
+        attachment::stand_in(&self.inner.file, self.me()?)
+    }
+
+    /// Whether a [`stand_in`](Self::stand_in) of `id` may be open somewhere; `false` when the kernel says that
+    /// none is. Three system calls, right from every namespace.
+    ///
+    /// Whoever may read the file can lock the byte as well.
+    #[must_use]
+    pub fn may_have_stand_in(&self, id: AttachmentId) -> bool {
+        may_have_stand_in(id, self.me_if_joined(), &self.inner.file)
     }
 
     /// The proof that `id` is gone, if its row is a later occupant's or nobody's: what

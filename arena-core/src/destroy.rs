@@ -98,10 +98,8 @@ pub(crate) fn finish(options: &ArenaOptions, path: &Path) -> Result<(), OpenErro
             return Ok(());
         }
         // Two views of one machine may disagree about the boot's id, so the kernel is asked: no
-        // byte of a slot is held, and none can be taken from here on.
-        if !may_destroy(owner)
-            || !LockByte::try_lock_all_slots(&fd).map_err(io("lock the bytes of"))?
-        {
+        // byte of a slot or a stand-in is held, and none can be taken from here on.
+        if !may_destroy(owner) || !LockByte::try_lock_all(&fd).map_err(io("lock the bytes of"))? {
             return Err(OpenError::OtherBoot {
                 path: path.into(),
                 found,

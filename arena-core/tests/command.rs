@@ -198,6 +198,22 @@ fn rm_refuses_while_a_process_is_attached_and_removes_by_force() {
 }
 
 #[test]
+fn rm_refuses_while_something_stands_in_for_a_process_that_is_gone() {
+    let place = Place::new();
+    let arena = place.options().open("jobs").unwrap();
+    let stand_in = arena.stand_in().unwrap();
+    drop(arena);
+    let (code, _, why) = place.run(["rm", "jobs"]);
+    assert_eq!(code, 1);
+    assert!(
+        why.contains("what a process started that died goes on"),
+        "{why}"
+    );
+    drop(stand_in);
+    assert_eq!(place.run(["rm", "jobs"]).0, 0);
+}
+
+#[test]
 fn rm_keeps_the_fences_of_an_arena_that_nobody_uses() {
     let place = Place::new();
     let arena = place.options().open("jobs").unwrap();

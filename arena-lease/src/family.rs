@@ -47,8 +47,8 @@ pub(crate) struct Family {
 pub(crate) struct Obstacle {
     /// Who has it; `None`: nobody, but it is kept by its last holder, or others are quicker.
     pub(crate) peer: Option<PeerId>,
-    /// The peer is dead, and it is kept for who works on its behalf.
-    pub(crate) beyond: Option<Keeps>,
+    /// The peer is dead, and it is kept under this fence for who works on its behalf.
+    pub(crate) beyond: Option<(Keeps, u64)>,
     /// When it is out of the way at the latest, unless it is renewed.
     pub(crate) until_ms: u64,
 }
@@ -247,7 +247,7 @@ impl Family {
         let (Holding { by, beyond }, word) = lease.holding().ok()??;
         Some(Obstacle {
             peer: Some(by),
-            beyond,
+            beyond: beyond.map(|keeps| (keeps, word.fence)),
             until_ms: word.until_ms,
         })
     }

@@ -194,9 +194,9 @@ impl Inner {
 
     pub(crate) fn stats(&self, row: Snapshot) -> Option<Stats> {
         let attachment = |slot| self.arena.attachment(slot);
-        stats_of(row, self.clock.now_ns(), attachment, |peer| {
-            self.verdict(peer)
-        })
+        let verdict = |peer| self.verdict(peer);
+        let stand_in = |peer| self.arena.may_have_stand_in(peer);
+        stats_of(row, self.clock.now_ns(), attachment, verdict, stand_in)
     }
 
     /// Whether the arena's file was removed, as far as this process knows: it asks the system at most ten times

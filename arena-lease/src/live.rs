@@ -44,7 +44,7 @@ impl Live<'_> {
         }
         let beyond = match self.inner.is_dead(by) {
             false => None,
-            true => match self.keeps(word.fence) {
+            true => match self.keeps(by, word.fence) {
                 Keeps::No => return None,
                 keeps => Some(keeps),
             },
@@ -80,20 +80,25 @@ impl Live<'_> {
             // It is another's by now.
             return;
         };
-        let told = match self.keeps(word.fence) {
+        let most = match self.keeps(by, word.fence) {
             Keeps::No => return,
-            Keeps::Perhaps => true,
-            Keeps::Yes(process) => self.bedside.hear_of(word.fence, process),
+            Keeps::Perhaps => Duration::MAX,
+            Keeps::Yes(process) => match self.bedside.hear_of(word.fence, process) {
+                true => Duration::MAX,
+                false => UNTOLD,
+            },
+            Keeps::StandIn => self.bedside.until_look(word.fence).min(UNTOLD),
         };
-        let timeout = if told { timeout } else { timeout.min(UNTOLD) };
+        let timeout = timeout.min(most);
         let on = On { behind: None, ..on };
         self.bedside.sleep(&self.inner.peers, on, timeout);
     }
 
-    fn keeps(&self, fence: u64) -> Keeps {
+    fn keeps(&self, by: PeerId, fence: u64) -> Keeps {
         // Relaxed: the kernel proved its writer dead before.
         let companion = self.row.companion.load(Ordering::Relaxed);
-        keeps(companion, fence, own_namespace)
+        let stand_in = || self.inner.arena.may_have_stand_in(by);
+        keeps(companion, fence, own_namespace, stand_in)
     }
 }
 
@@ -134,7 +139,7 @@ impl World for Live<'_> {
     }
 
     fn is_dead(&self, peer: PeerId, fence: u64) -> bool {
-        self.inner.is_dead(peer) && matches!(self.keeps(fence), Keeps::No)
+        self.inner.is_dead(peer) && matches!(self.keeps(peer, fence), Keeps::No)
     }
 
     fn is_heir(&self, fence: u64, peer: PeerId) -> bool {

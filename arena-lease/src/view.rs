@@ -120,7 +120,9 @@ impl LeasesView {
         let view = self.region.view();
         let attachment = |slot| view.attachment(slot);
         let verdict = |peer| verdict_in(view, peer);
-        stats_of(seen, BootClock.now_ns(), attachment, verdict).ok_or(ViewError::Word {
+        let stand_in = |peer| view.may_have_stand_in(peer);
+        let now_ns = BootClock.now_ns();
+        stats_of(seen, now_ns, attachment, verdict, stand_in).ok_or(ViewError::Word {
             row,
             found: seen.word,
         })

@@ -71,10 +71,9 @@ impl<'a> Vigil<'a> {
         let mut peers = peers.filter_map(|obstacle| obstacle.peer);
         let behind = peers.next();
         let watched = self.watch(&peers.collect());
-        let companions = self.companions(in_the_way);
-        if !watched || companions.is_none() {
-            until_ns = until_ns.min(lease.in_ns(UNTOLD));
-        }
+        let (_told, look) = self.companions(in_the_way);
+        let look = if watched { look } else { look.min(UNTOLD) };
+        until_ns = until_ns.min(lease.in_ns(look));
         let word = Word::of(&family.row().changes);
         let left = Duration::from_nanos(until_ns.saturating_sub(now_ns));
         let on = On {
@@ -89,16 +88,28 @@ impl<'a> Vigil<'a> {
         }
     }
 
-    /// Has the ends of those told who work for the dead that are in the way; `None`: not of all.
-    fn companions(&self, in_the_way: Vec<Obstacle>) -> Option<Vec<EndOf>> {
-        let beyond = in_the_way
+    /// Has the ends of those told who work for the dead that are in the way, as long as what is returned is kept; and how
+    /// soon to look because of those of whose end nothing tells.
+    fn companions(&self, in_the_way: Vec<Obstacle>) -> (Vec<EndOf>, Duration) {
+        let (mut told, mut look, mut stand_in) = (Vec::new(), Duration::MAX, None);
+        for keeps in in_the_way
             .into_iter()
-            .filter_map(|obstacle| obstacle.beyond);
-        let told = |keeps| match keeps {
-            Keeps::Yes(process) => EndOf::told_by(process, &self.bedside.word()).ok(),
-            Keeps::No | Keeps::Perhaps => None,
-        };
-        beyond.map(told).collect()
+            .filter_map(|obstacle| obstacle.beyond)
+        {
+            match keeps {
+                (Keeps::Yes(process), _) => match EndOf::told_by(process, &self.bedside.word()) {
+                    Ok(end) => told.push(end),
+                    Err(_) => look = UNTOLD,
+                },
+                (Keeps::StandIn, fence) => stand_in = stand_in.or(Some(fence)),
+                // Until the deadline.
+                (Keeps::Perhaps | Keeps::No, _) => {}
+            }
+        }
+        if let Some(fence) = stand_in {
+            look = look.min(self.bedside.until_look(fence)).min(UNTOLD);
+        }
+        (told, look)
     }
 
     /// Whether the deaths of all of these will be told.

@@ -89,8 +89,8 @@ fn cmd_is_ended_at_once_when_the_arena_is_destroyed_however_long_the_ttl() {
 #[test]
 fn cmd_has_the_grace_that_was_asked_for_and_its_group_gets_the_signal_too() {
     let place = Place::new();
-    // The shell waits for its child, which needs the signal as well to let it go on.
-    let script = "trap 'echo cleaned up; exit 0' TERM; echo ready; sleep 600";
+    // The shell waits for its child, which needs the signal as well to let it go on, and says when it is there to get it.
+    let script = "trap 'echo cleaned up; exit 0' TERM; sh -c 'echo ready; exec sleep 600'; exit 1";
     let (mut wrapper, mut lines) = place.running(&["-n", "--ttl", "1h", "--grace", "1h"], script);
     let mut rest = String::new();
     lines.read_line(&mut rest).unwrap();
@@ -251,12 +251,11 @@ fn job_control(place: &Place, script: &str) -> (Child, File) {
     program_on_a_terminal(place, &["bash", "--norc", "-ic", &script])
 }
 
-#[test]
-fn ctrl_z_stops_the_job_and_the_shell_lets_it_go_on() {
+/// The job says that it is ready, is stopped by Ctrl-Z, and goes on when the shell lets it.
+fn is_stopped_and_goes_on(job: &str) {
     let place = Place::new();
-    let cmd = "echo ready; read line; echo got $line";
-    // 148: the job was stopped by TSTP, as CMD was.
-    let script = format!("$RUN sh -c '{cmd}'; echo stopped $?; fg; echo ended $?");
+    // 148: stopped by TSTP, as without the wrapper.
+    let script = format!("{job}; echo stopped $?; fg; echo ended $?");
     let (mut shell, mut terminal) = job_control(&place, &script);
     until(&mut terminal, "ready\r\n");
     terminal.write_all(b"\x1a").unwrap();
@@ -265,6 +264,17 @@ fn ctrl_z_stops_the_job_and_the_shell_lets_it_go_on() {
     until(&mut terminal, "got hello\r\n");
     until(&mut terminal, "ended 0\r\n");
     assert_eq!(shell.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn ctrl_z_stops_the_job_and_the_shell_lets_it_go_on() {
+    is_stopped_and_goes_on("$RUN sh -c 'echo ready; read line; echo got $line'");
+}
+
+#[test]
+fn cmd_in_a_pipeline_reads_from_the_terminal_and_is_stopped_with_it() {
+    let cmd = "echo ready > /dev/tty; read line < /dev/tty; echo got $line";
+    is_stopped_and_goes_on(&format!("$RUN sh -c '{cmd}' | cat"));
 }
 
 /// Goal: with nobody above who would let the job go on, it goes on by itself: the kernel would not have stopped CMD.
@@ -326,21 +336,6 @@ fn a_pager_behind_cmd_reads_from_the_terminal() {
     assert_eq!(place.code(&["run", "x", "-n", "--", "true"]), 0);
 }
 
-#[test]
-fn cmd_in_a_pipeline_reads_from_the_terminal_and_is_stopped_with_it() {
-    let place = Place::new();
-    let cmd = "echo ready > /dev/tty; read line < /dev/tty; echo got $line";
-    let script = format!("$RUN sh -c '{cmd}' | cat; echo stopped $?; fg; echo ended $?");
-    let (mut shell, mut terminal) = job_control(&place, &script);
-    until(&mut terminal, "ready\r\n");
-    terminal.write_all(b"\x1a").unwrap();
-    until(&mut terminal, "stopped 148\r\n");
-    terminal.write_all(b"hello\n").unwrap();
-    until(&mut terminal, "got hello\r\n");
-    until(&mut terminal, "ended 0\r\n");
-    assert_eq!(shell.wait().unwrap().code(), Some(0));
-}
-
 /// Method: what is forwarded comes in the order of the signals' numbers, so a second INT would come before USR1.
 #[test]
 fn ctrl_c_in_a_pipeline_reaches_cmd_once() {
@@ -381,7 +376,7 @@ fn ctrl_c_that_ends_cmd_in_a_pipeline_is_what_the_wrapper_dies_of() {
 #[test]
 fn a_pipeline_outlives_cmd_when_the_lease_is_lost() {
     let place = Place::new();
-    let cmd = "trap \"echo cleaned up; exit 0\" TERM; echo ready; sleep 600";
+    let cmd = "trap \"echo cleaned up; exit 0\" TERM; sh -c \"echo ready; exec sleep 600\"; exit 1";
     let run = format!("{} run x -n --grace 1h -- sh -c '{cmd}'", shell::BIN);
     let script = format!("set -o pipefail; {run} | cat; exit $?");
     let (mut shell, mut terminal) = job_control(&place, &script);

@@ -107,7 +107,8 @@ ones are larger because the clock goes forward.
 A file that does not begin as an arena does is never removed. One that a group shares needs --mode 0660, and its owner,
 or root, to remove it.
 
-Exit codes: 0 removed; 1 there is no such arena, or processes are attached to it; 64 usage; 125 it cannot be removed.
+Exit codes: 0 removed; 1 there is no such arena, or processes are attached to it, or what one started goes on; 64
+usage; 125 it cannot be removed.
 ";
 
 /// Remove an arena; refused while processes are attached

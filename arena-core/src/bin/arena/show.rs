@@ -253,6 +253,7 @@ mod tests {
             }),
             len_bytes: Some(1_187_840),
             attached: Some(1),
+            has_stand_ins: false,
             regions: vec![RegionInfo {
                 name: b"leases".to_vec(),
                 kind: 0x1234,

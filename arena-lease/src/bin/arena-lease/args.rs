@@ -56,12 +56,17 @@ terminal. Ctrl-Z stops nothing where no shell above would let it go on.
 
 If the lease is lost all the same (renewals were held up; arena-lease was stopped for longer than the ttl; the arena was
 destroyed or its file removed, which is noticed three times a ttl), CMD and its group get TERM, and KILL before the
-deadline, or at once when it has passed (see --grace). If arena-lease itself is killed, the kernel kills CMD, but not
-what CMD started; the lease passes on when both arena-lease and CMD are gone, or the ttl is over. (To a process in
-another PID namespace, which cannot see CMD: when the ttl is over.) A *stopped* arena-lease, by Ctrl-Z too, renews and
-ends nothing: then only ARENA_FENCE protects.
+deadline, or at once when it has passed (see --grace). A *stopped* arena-lease, by Ctrl-Z too, renews and ends nothing:
+then only ARENA_FENCE protects.
 
-CMD inherits what arena-lease was given, signals that are ignored or blocked included; SIGPIPE alone is never ignored.
+If arena-lease itself is killed, the kernel kills CMD (unless CMD is set-user-ID, as sudo is), but not what CMD started.
+The lease passes on when both arena-lease and CMD are gone, or the ttl is over. In another PID namespace, such as
+another container, CMD cannot be seen, but a descriptor that it inherits can: there the lease passes on when all who
+inherited it are gone, children of CMD that it left behind included, or the ttl is over. If CMD closes it (sudo does),
+that is noticed at the next renewal, and then only the ttl counts there.
+
+CMD inherits what arena-lease was given, signals that are ignored or blocked included, and that one descriptor; SIGPIPE
+alone is never ignored.
 
 With --limit N, up to N run at once. All callers must name the same numbers: another one is refused while any runs or
 waits, and is the new one for all when none does. --standby M lets at most M wait; one more is not acquired at once.
@@ -251,7 +256,8 @@ followed at once, if he is stopped there he is not.
 CMD is executed without a shell, its arguments reach it byte for byte. It finds in its environment ARENA_NAME (the
 arena), ARENA_GATE (NAME) and ARENA_FENCE (N). TERM, INT and HUP are passed on to it. The gate is left when CMD ends,
 also when CMD left processes behind. If arena-lease itself is killed, the kernel kills CMD (unless CMD is set-user-ID,
-as sudo is), but not what CMD started; the next one may then enter before CMD is gone.
+as sudo is), but not what CMD started. The next one enters when all who inherited a certain descriptor from CMD are
+gone, however long that takes: CMD itself, and children that it left behind, unless they close it (as sudo does).
 A gate guards what everybody writes through it, and lasts as long as its arena.
 
 Exit codes:

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use arena_lease::Companion;
 use arena_lease::peers::core::start_ticks;
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
@@ -44,6 +45,8 @@ pub(crate) struct Running {
     signals: SignalFd,
     timer: TimerFd,
     wait_children: bool,
+    /// As which CMD was named, and since when it runs.
+    companion: Option<(Companion, Option<u64>)>,
     /// What CMD died of.
     died_of: Cell<Option<Signal>>,
 }
@@ -70,11 +73,12 @@ pub(crate) enum Event {
 impl Running {
     /// Starts CMD. From now on the forwarded signals are read and act on nothing else.
     ///
-    /// CMD is named as the `companion` before it runs. `last` is called when all else is ready. The outer error is the
-    /// machine's or `last`'s, the inner one is of CMD.
+    /// CMD inherits the `stand_in`, and is named as the `companion` before it runs. `last` is called when all else is
+    /// ready. The outer error is the machine's or `last`'s, the inner one is of CMD.
     pub(crate) fn start(
         mut command: Command,
         wait_children: bool,
+        stand_in: OwnedFd,
         companion: Option<Companion>,
         last: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<io::Result<Self>> {
@@ -106,7 +110,17 @@ impl Running {
         let shown = shown.map(Terminal::for_child);
         let parent = getpid();
         let named = companion.clone();
+        // Closed again here when CMD has been started, and by that in CMD alone.
+        let stand_in = out_of_the_way(stand_in)?;
+        let inherited = stand_in.as_raw_fd();
         let in_child = move || {
+            #[expect(
+                unsafe_code,
+                reason = "a number is all that a closure can carry over fork"
+            )]
+            // SAFETY: a child has its parent's descriptors, and this one is open until CMD was started.
+            let inherited = unsafe { BorrowedFd::borrow_raw(inherited) };
+            fcntl(inherited, FcntlArg::F_SETFD(FdFlag::empty()))?;
             if let Some(companion) = &named {
                 companion.is(std::process::id(), None);
             }
@@ -136,14 +150,16 @@ impl Running {
         };
         last()?;
         let spawned = command.spawn();
+        drop(stand_in);
         if let (Err(_), Some(_), Some(terminal)) = (&spawned, shown, &terminal) {
             // The group that it was given to is gone.
             terminal.give_to(getpgrp());
         }
         Ok(spawned.map(|child| {
             let pid = i32::try_from(child.id()).expect("the kernel's pids are positive ints");
-            if let Some(companion) = companion {
-                companion.is(child.id(), start_ticks(child.id()));
+            let started = start_ticks(child.id());
+            if let Some(companion) = &companion {
+                companion.is(child.id(), started);
             }
             Self {
                 pid: Pid::from_raw(pid),
@@ -154,6 +170,7 @@ impl Running {
                 signals,
                 timer,
                 wait_children,
+                companion: companion.map(|companion| (companion, started)),
                 died_of: Cell::new(None),
             }
         }))
@@ -161,6 +178,13 @@ impl Running {
 
     pub(crate) fn pid(&self) -> Pid {
         self.pid
+    }
+
+    /// Whether CMD has closed what it inherited; told once.
+    pub(crate) fn lost_stand_in(&mut self) -> bool {
+        let pid = self.pid.as_raw().cast_unsigned();
+        let companion = self.companion.as_mut();
+        companion.is_some_and(|(companion, started)| companion.lost_stand_in(pid, *started))
     }
 
     /// The terminal, if CMD has a group of its own.
@@ -324,6 +348,19 @@ impl Running {
             }
         }
         Ok(was_continued)
+    }
+}
+
+/// The same descriptor under a number that no shell script uses: a script that redirects it closes ours.
+fn out_of_the_way(fd: OwnedFd) -> io::Result<OwnedFd> {
+    const FROM: i32 = 700;
+    match fcntl(&fd, FcntlArg::F_DUPFD_CLOEXEC(FROM)) {
+        // SAFETY: the system has just made it, for this caller.
+        #[expect(unsafe_code, reason = "nix gives no owner to what fcntl(2) makes")]
+        Ok(number) => Ok(unsafe { OwnedFd::from_raw_fd(number) }),
+        // It may not have so many.
+        Err(Errno::EINVAL | Errno::EMFILE) => Ok(fd),
+        Err(errno) => Err(errno.into()),
     }
 }
 

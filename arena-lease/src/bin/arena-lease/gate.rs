@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use arena_lease::peers::{Peers, core::Attachment};
-use arena_lease::{Arena, Enter, EnterError, Gate, GateOpenError, PeerId};
+use arena_lease::{Arena, Enter, EnterError, Gate, GateOpenError, PeerId, Verdict};
 
 use crate::child::{Event, Running};
 use crate::out::{say, shown};
@@ -44,7 +44,12 @@ pub(crate) fn gate(args: &args::Gate) -> Result<u8, Failure> {
             return Err(Failure::new(exit::ARENA, &what, &error));
         }
     };
-    let mut running = match Running::start(command(args, &arena), false, None, || Ok(())) {
+    let stand_in = arena.stand_in().map_err(|error| {
+        let what = format!("cannot enter gate {name}");
+        Failure::new(exit::ARENA, &what, &error)
+    })?;
+    let command = command(args, &arena);
+    let mut running = match Running::start(command, false, stand_in, None, || Ok(())) {
         Ok(Ok(running)) => running,
         Ok(Err(error)) => {
             let what = format!("cannot execute {}", shown(&args.command[0]));
@@ -87,11 +92,15 @@ fn who(arena: &Arena, by: PeerId) -> String {
     let row = arena.attachment(by.slot());
     let row = row.filter(|row: &Attachment| row.id == by);
     let peers = Peers::new(arena);
-    let verdict = peers.verdict(by);
+    let verdict = match peers.verdict(by) {
+        Verdict::Alive => "alive",
+        Verdict::Dead(_) => "dead, and what it started goes on",
+        Verdict::Unknown => "unknown",
+    };
     match row.and_then(|row| Some((row.identity?.pid, row.name))) {
         Some((pid, name)) => {
             let name = shown(OsStr::from_bytes(&name));
-            format!("pid {pid} ({name}; {by}; {verdict:?})")
+            format!("pid {pid} ({name}; {by}; {verdict})")
         }
         None => by.to_string(),
     }

@@ -74,6 +74,7 @@ pub(crate) fn run(args: &Run) -> Result<u8, Failure> {
         name,
         grace: args.grace,
         min_hold: args.min_hold,
+        is_verbose: args.verbose,
     };
     let code = start(args, &arena, &held)?;
     if code.is_none() {
@@ -131,6 +132,7 @@ struct Held {
     name: String,
     grace: Option<Duration>,
     min_hold: Duration,
+    is_verbose: bool,
 }
 
 /// Runs CMD. The exit code; `None` when the lease was lost.
@@ -145,8 +147,10 @@ fn start(args: &Run, arena: &Arena, held: &Held) -> Result<Option<u8>, Failure> 
     };
     let mut lost = None;
     let command = command(args, arena, held);
-    let companion = match held.lease.companion(held.hold.fence) {
-        Ok(companion) => Some(companion),
+    let companion = held.lease.companion(held.hold.fence);
+    let companion = companion.and_then(|mut companion| Ok((companion.stand_in()?, companion)));
+    let (stand_in, companion) = match companion {
+        Ok(companion) => companion,
         Err(error) => {
             return failed(
                 exit::ARENA,
@@ -155,17 +159,23 @@ fn start(args: &Run, arena: &Arena, held: &Held) -> Result<Option<u8>, Failure> 
             );
         }
     };
-    let started = Running::start(command, args.wait_children, companion, || {
-        // As late as can be: CMD is not started under a lease that was lost meanwhile.
-        match held.lease.renew_at(held.hold.fence) {
-            Ok(Renewed::Held { .. }) => Ok(()),
-            Ok(Renewed::Lost(why)) => {
-                lost = Some(why);
-                Err(io::Error::from(io::ErrorKind::Other))
+    let started = Running::start(
+        command,
+        args.wait_children,
+        stand_in,
+        Some(companion),
+        || {
+            // As late as can be: CMD is not started under a lease that was lost meanwhile.
+            match held.lease.renew_at(held.hold.fence) {
+                Ok(Renewed::Held { .. }) => Ok(()),
+                Ok(Renewed::Lost(why)) => {
+                    lost = Some(why);
+                    Err(io::Error::from(io::ErrorKind::Other))
+                }
+                Err(error) => Err(io::Error::other(error)),
             }
-            Err(error) => Err(io::Error::other(error)),
-        }
-    });
+        },
+    );
     let running = match (started, lost) {
         (Ok(Ok(running)), _) => running,
         (Err(_), Some(lost)) => {
@@ -260,6 +270,10 @@ impl Held {
                 }) => {
                     until_ms = until;
                     next = interval;
+                    if running.lost_stand_in() && self.is_verbose {
+                        let what = "CMD closed its descriptor: other PID namespaces cannot see it";
+                        say(&format!("{}: {what}", self.name));
+                    }
                     if let Event::Continued = event {
                         running.go_on();
                     }
