@@ -102,21 +102,7 @@
 //! [`ConcurrencyLimit`] lets at most N processes be at something at once; [`WithStandby`] lets M more wait for it;
 //! [`LatestStandby`] lets one work and the newest of the others take over, while older ones bow out. Each place is a
 //! lease: `jobs#1`, `jobs#standby1` and so on. They are what the `IPC::ConcurrencyLimit` family is in Perl:
-//!
-//! | there | here |
-//! |---|---|
-//! | `IPC::ConcurrencyLimit->new(max_procs => N)` | [`ConcurrencyLimit::open`]; all callers must name the same N |
-//! | `lock_mode => 'shared'` | [`ConcurrencyLimit::open_shared`], which excludes those who have a place alone |
-//! | `path`, `file_prefix`, lock files | an arena, and the limit's name |
-//! | `get_lock` | [`try_acquire`](ConcurrencyLimit::try_acquire), [`acquire_timeout`](ConcurrencyLimit::acquire_timeout) |
-//! | `release_lock`, the object's end | [`Place::release`], dropping the [`Place`]; its process's death, at once |
-//! | `is_locked`, `lock_id` | [`Place`], [`Place::id`] |
-//! | `heartbeat` | [`Place::heartbeat`], which detects a loss |
-//! | `WithStandby`, `standby_max_procs` | [`WithStandby`] |
-//! | `retries => n`, `retries => sub {…}`, `interval` | [`Patience::attempts`], [`Patience::ask`], [`Patience::every`] |
-//! | `WithLatestStandby`, `poll_time`, `timeout` | [`LatestStandby`]; nothing is polled; [`Patience::timeout`] |
-//! | "no lock" | [`Standby`] and [`Succession`] say why: full, timed out, replaced, cancelled |
-//! | 0 is "unlimited" | 0 is refused; leave it out |
+//! [`migration`] has each of its options and methods, and what it is here.
 //!
 //! # Features
 //!
@@ -194,6 +180,9 @@ mod view;
 mod vigil;
 mod wait;
 mod word;
+
+#[doc = include_str!("migration.md")]
+pub mod migration {}
 
 /// The crate that knows who is attached to an arena, for what is not named here.
 pub use arena_peers as peers;
