@@ -210,7 +210,6 @@ fn at_once(run: &mut Run) -> Outcome {
         "{} replaced, {} refused at the entry",
         came.replaced, came.refused
     ));
-    ensure!(came.replaced > 0, "nobody was ever replaced");
     Ok(())
 }
 

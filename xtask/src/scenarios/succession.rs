@@ -273,6 +273,7 @@ fn spaced(run: &mut Run) -> Outcome {
         "{} replaced, {} refused at the entry",
         came.replaced, came.refused
     ));
+    ensure!(came.replaced > 0, "nobody was ever replaced");
     Ok(())
 }
 
