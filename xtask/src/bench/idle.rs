@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use nix::unistd::Pid;
-
 use super::{
     series::Series,
     takeover::{asleep, holder, waiter},
 };
-use crate::{child::Child, outcome::Outcome, scratch::Scratch};
+use crate::{child::Child, idleness::Activity, outcome::Outcome, scratch::Scratch};
 
 /// How long it is watched.
 const TIME: Duration = Duration::from_secs(5);
@@ -38,19 +36,8 @@ pub(super) fn measure(scratch: &Scratch, rounds: u32) -> Outcome<Vec<Series>> {
     Ok(series.into())
 }
 
-/// The voluntary context switches of each, all its threads together.
+/// How often each went to sleep.
 fn switches(children: &[Child]) -> Outcome<Vec<u32>> {
-    children.iter().map(|child| of(child.pid())).collect()
-}
-
-fn of(pid: Pid) -> Outcome<u32> {
-    let mut all = 0;
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let status = std::fs::read_to_string(task?.path().join("status"))?;
-        let count = status
-            .lines()
-            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        all += count.map_or(Ok(0), |count| count.trim().parse::<u32>())?;
-    }
-    Ok(all)
+    let of = |child: &Child| Ok(Activity::of(child.pid())?.sleeps);
+    children.iter().map(of).collect()
 }

@@ -9,6 +9,7 @@ pub(crate) mod peer;
 mod places;
 #[expect(unsafe_code, reason = "fork, clone and the like have no safe form")]
 pub(crate) mod process;
+pub(crate) mod ring;
 mod sections;
 mod step;
 pub(crate) mod survivor;
@@ -33,6 +34,7 @@ const ROLES: &[&[Role]] = &[
     locker::ROLES,
     peer::ROLES,
     places::ROLES,
+    ring::ROLES,
     step::ROLES,
     survivor::ROLES,
 ];

@@ -11,6 +11,7 @@ mod lock;
 mod peers;
 mod places;
 mod races;
+mod ring;
 mod slow_death;
 mod step;
 mod step_gate;
@@ -32,6 +33,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         races::SCENARIOS,
         crowds::SCENARIOS,
         places::SCENARIOS,
+        &ring::scenarios(),
         step::SCENARIOS,
         step_lease::SCENARIOS,
         step_gate::SCENARIOS,
