@@ -3,6 +3,7 @@
 pub(super) mod notes;
 mod publisher;
 mod reader;
+mod sections;
 
 use std::path::Path;
 
@@ -14,6 +15,8 @@ use super::Role;
 use crate::{streams::Name, told::Told};
 
 pub(crate) use notes::{add_publisher, given, read_publisher};
+pub(super) use sections::SECTIONS;
+pub(crate) use sections::STEPS;
 
 pub(super) const ROLES: &[Role] = &[
     ("publisher", publisher::publisher),

@@ -41,7 +41,7 @@ fn arena(path: &str) -> Arena {
 }
 
 /// A section that does `run`, and tells afterwards, outside of the marks, what came of it.
-fn section<T: 'static>(
+pub(super) fn section<T: 'static>(
     run: impl FnOnce() -> T + 'static,
     tell: impl FnOnce(T) -> String + 'static,
 ) -> Ready {
@@ -159,7 +159,7 @@ fn destroy(_: Option<&Arena>, path: &str) -> Ready {
 }
 
 /// Returns when every other thread sleeps: one that runs would run into the stepper's breakpoints.
-fn await_parked() {
+pub(super) fn await_parked() {
     let others_sleep = || {
         let tasks = std::fs::read_dir("/proc/self/task").expect("/proc is mounted");
         tasks.flatten().all(|task| {
@@ -287,6 +287,6 @@ fn refused<E: std::error::Error>(error: &E) -> String {
 }
 
 /// For as long as the process: its end, and no destructor, is what takes it away.
-fn keep<T>(value: T) -> &'static T {
+pub(super) fn keep<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }

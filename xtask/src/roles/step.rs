@@ -7,7 +7,7 @@ use nix::{
 
 use arena_core::Arena;
 
-use super::{Role, sections};
+use super::{Role, ring, sections};
 use crate::{
     told::{Told, die_with},
     tracee::mark,
@@ -29,7 +29,11 @@ pub(super) type Section = (
     fn(Option<&Arena>, &str) -> Ready,
 );
 
-const SECTIONS: &[&[Section]] = &[&[("store", nothing, store)], sections::SECTIONS];
+const SECTIONS: &[&[Section]] = &[
+    &[("store", nothing, store)],
+    sections::SECTIONS,
+    ring::SECTIONS,
+];
 
 /// The zygote has nothing.
 pub(super) fn nothing(_told: &mut Told) -> Option<Arena> {

@@ -16,6 +16,7 @@ mod slow_death;
 mod step;
 mod step_gate;
 mod step_lease;
+mod step_ring;
 
 use crate::scenario::Scenario;
 
@@ -37,6 +38,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         step::SCENARIOS,
         step_lease::SCENARIOS,
         step_gate::SCENARIOS,
+        step_ring::SCENARIOS,
     ]
     .concat()
 }
