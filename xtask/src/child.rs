@@ -371,19 +371,6 @@ pub(crate) fn states(pid: Pid) -> Vec<char> {
         .collect()
 }
 
-/// The voluntary context switches of a process, all its threads together.
-pub(crate) fn switches_of(pid: Pid) -> Outcome<u32> {
-    let mut all = 0;
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let status = std::fs::read_to_string(task?.path().join("status"))?;
-        let count = status
-            .lines()
-            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        all += count.map_or(Ok(0), |count| count.trim().parse::<u32>())?;
-    }
-    Ok(all)
-}
-
 /// Whether the main thread of a process sleeps in a call that waits for another process.
 pub(crate) fn waits(pid: Pid) -> bool {
     use nix::libc::{SYS_flock, SYS_futex, SYS_futex_waitv};

@@ -6,11 +6,7 @@ use super::{
     series::Series,
     takeover::{KINDS, asleep, holder, waiter},
 };
-use crate::{
-    child::{Child, switches_of},
-    outcome::Outcome,
-    scratch::Scratch,
-};
+use crate::{child::Child, idleness::Activity, outcome::Outcome, scratch::Scratch};
 
 /// How long it is watched.
 const TIME: Duration = Duration::from_secs(5);
@@ -41,10 +37,8 @@ pub(super) fn measure(scratch: &Scratch, rounds: u32) -> Outcome<Vec<Series>> {
     Ok(series.into())
 }
 
-/// The voluntary context switches of each, all its threads together.
+/// How often each went to sleep.
 fn switches(children: &[Child]) -> Outcome<Vec<u32>> {
-    children
-        .iter()
-        .map(|child| switches_of(child.pid()))
-        .collect()
+    let of = |child: &Child| Ok(Activity::of(child.pid())?.sleeps);
+    children.iter().map(of).collect()
 }

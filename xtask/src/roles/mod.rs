@@ -10,6 +10,7 @@ pub(crate) mod peer;
 mod places;
 #[expect(unsafe_code, reason = "fork, clone and the like have no safe form")]
 pub(crate) mod process;
+pub(crate) mod ring;
 mod sections;
 mod stander;
 mod step;
@@ -36,6 +37,7 @@ const ROLES: &[&[Role]] = &[
     peer::ROLES,
     places::ROLES,
     stander::ROLES,
+    ring::ROLES,
     step::ROLES,
     survivor::ROLES,
 ];

@@ -7,7 +7,7 @@ use nix::{
 
 use arena_core::Arena;
 
-use super::{Role, line_sections, sections};
+use super::{Role, line_sections, ring, sections};
 use crate::{
     told::{Told, die_with},
     tracee::mark,
@@ -33,6 +33,7 @@ const SECTIONS: &[&[Section]] = &[
     &[("store", nothing, store)],
     sections::SECTIONS,
     line_sections::SECTIONS,
+    ring::SECTIONS,
 ];
 
 /// The zygote has nothing.

@@ -11,11 +11,13 @@ mod lock;
 mod peers;
 mod places;
 mod races;
+mod ring;
 mod slow_death;
 mod step;
 mod step_gate;
 mod step_lease;
 mod step_line;
+mod step_ring;
 mod succession;
 
 use crate::scenario::Scenario;
@@ -39,6 +41,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         step_lease::SCENARIOS,
         step_gate::SCENARIOS,
         step_line::SCENARIOS,
+        &ring::scenarios(),
+        step_ring::SCENARIOS,
     ]
     .concat()
 }

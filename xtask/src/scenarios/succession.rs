@@ -11,12 +11,13 @@ use super::{
     places::{Came, come, ends, entering, master, placed, stands, succeeds},
 };
 use crate::{
-    child::{Child, PATIENCE, Plan, states, switches_of, until},
+    child::{Child, PATIENCE, Plan, states, until},
+    idleness::{Activity, TICK_NS},
     outcome::{Outcome, Stop, ensure},
     roles::peer::options,
     scenario::{Run, Scenario},
     standing::Standings,
-    text, tracee,
+    tracee,
 };
 
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -357,7 +358,7 @@ fn at_work(run: &Run, children: &[Child]) -> Outcome<Option<usize>> {
 }
 
 /// Goal: waiting costs nothing. Method: with the default ttl of 30 s, whoever waits is looked at, all its threads together,
-/// for 10 s (3 s in ci): at most 5 voluntary switches in 10 s, and no tick of the processor.
+/// for 10 s (3 s in ci): at most 5 voluntary switches in 10 s, and less than a tick of the processor.
 fn idle(run: &mut Run) -> Outcome {
     let seconds = if run.full { 10 } else { 3 };
     let started = |run: &Run, line: &str| -> Outcome<Peer> {
@@ -372,32 +373,17 @@ fn idle(run: &mut Run) -> Outcome {
     let waits = started(run, "succeed")?;
     stands(&mut judge, [Some(&master), Some(&waits), None, None])?;
     // Whatever its arrival set in motion is over when two looks agree.
-    let mut before = spent(&waits)?;
+    let spent = || Activity::of(waits.child.pid());
+    let mut before = spent()?;
     until(PATIENCE, || {
         std::thread::sleep(Duration::from_millis(50));
-        let now = spent(&waits).unwrap_or_default();
+        let now = spent().unwrap_or_default();
         std::mem::replace(&mut before, now) == before
     })?;
     std::thread::sleep(Duration::from_secs(seconds));
-    let after = spent(&waits)?;
-    let (switches, ticks) = (after.0 - before.0, after.1 - before.1);
-    run.detail(&format!(
-        "{switches} switches, {ticks} ticks in {seconds} s"
-    ));
-    ensure!(switches <= 5 && ticks == 0, "it ran");
+    let Activity { sleeps, ran_ns } = spent()?.since(before);
+    let ran_us = ran_ns / 1_000;
+    run.detail(&format!("{sleeps} switches, {ran_us} us in {seconds} s"));
+    ensure!(sleeps <= 5 && ran_ns < TICK_NS, "it ran");
     succeeds(&mut judge, &mut master, &mut { waits })
-}
-
-/// The voluntary switches of a process's threads, and its ticks of the processor.
-fn spent(peer: &Peer) -> Outcome<(u32, u64)> {
-    let pid = peer.child.pid();
-    let switches = switches_of(pid)?;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields = stat.rsplit(") ").next().unwrap_or_default();
-    let fields: Vec<&str> = fields.split(' ').collect();
-    // utime and stime are the 14th and 15th, the state the 3rd.
-    Ok((
-        switches,
-        text::number(fields[11])? + text::number(fields[12])?,
-    ))
 }
