@@ -60,6 +60,13 @@ pub enum RingOpenError {
         /// The length of the region.
         found: u64,
     },
+    /// There is no such ring, but entries of the arena's table of regions are damaged, and one of them may be the ring's. Destroy
+    /// the arena.
+    #[error("{refused} entries of the arena's table of regions are damaged, expected none")]
+    Regions {
+        /// How many.
+        refused: u64,
+    },
     /// The ring is not there and could not be made. Give the arena more room.
     #[error("cannot carve the ring out of the arena")]
     Carve(#[from] CarveError),

@@ -92,9 +92,25 @@ impl Shape {
         self.stride_words() - CONTENT_WORDS
     }
 
+    /// How many words one publish may take.
+    pub(crate) fn most_words(self) -> u64 {
+        let most_slots = u64::from(self.slots / 2).min(u16::MAX.into());
+        most_slots * self.content_words()
+    }
+
+    /// The longest payload of a record without a topic.
+    pub(crate) fn max_record(self) -> u64 {
+        (8 * (self.most_words() - 1)).min(u32::MAX.into())
+    }
+
+    /// Where the slot of this index begins, in bytes from the start of the region.
+    pub(crate) fn slot_at(self, index: u64) -> u64 {
+        HEAD_BYTES + 8 * self.stride_words() * index
+    }
+
     /// The length of the region.
     pub(crate) fn len_bytes(self) -> u64 {
-        HEAD_BYTES + 8 * self.stride_words() * u64::from(self.slots)
+        self.slot_at(self.slots.into())
     }
 
     pub(crate) fn kind(self) -> u64 {

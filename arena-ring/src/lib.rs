@@ -58,15 +58,17 @@ mod protocol;
 mod publish;
 mod reading;
 mod ring;
+mod ring_view;
 mod step;
 mod view;
 mod word;
 
 /// The crate below, for what is not named here.
 pub use arena_peers as peers;
-pub use arena_peers::{Arena, ArenaOptions, JoinError, OpenError, PeerId};
+pub use arena_peers::{Arena, ArenaOptions, ArenaView, JoinError, OpenError, PeerId};
 
 pub use cursor::{Cursor, CursorStats, Record};
 pub use error::{PublishError, ReadError, RingOpenError};
 pub use publish::{Published, Reservation};
 pub use ring::{MAX_NAME_BYTES, Ring, RingOptions, RingStats};
+pub use ring_view::RingView;

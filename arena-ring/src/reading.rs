@@ -197,12 +197,16 @@ fn try_land<W: World>(world: &W, slack: u64) -> Result<Option<Place>, Fault> {
     }
 }
 
-/// Who has the oldest unfinished record below `tail` that is not proven abandoned.
-pub(crate) fn unfinished<W: World>(world: &W, tail: Tail) -> Option<PeerId> {
-    let oldest = tail.pos.saturating_sub(world.slots());
-    (oldest..tail.pos).find_map(|pos| {
-        let (_, word) = load(world, pos).ok()?;
-        match word.standing(world.turn(pos)) {
+/// Who has the oldest unfinished record below `tail`, be he alive or dead. `word_at` gives the word of a position's
+/// slot.
+pub(crate) fn unfinished(
+    tail: Tail,
+    slots: u32,
+    word_at: impl Fn(u64) -> Option<Word>,
+) -> Option<PeerId> {
+    let slots = u64::from(slots);
+    (tail.pos.saturating_sub(slots)..tail.pos).find_map(|pos| {
+        match word_at(pos)?.standing(pos / slots + 1) {
             Standing::Now(What::Head(head)) if head.stage == Stage::Writing => Some(head.owner),
             _ => None,
         }

@@ -9,7 +9,8 @@ use arena_peers::{Arena, PeerId, Peers};
 use crate::content::Lengths;
 use crate::error::RingOpenError;
 use crate::layout::{KIND, Shape};
-use crate::protocol::load_tail;
+use crate::protocol::{load, load_tail};
+use crate::reading::unfinished;
 use crate::view::View;
 
 /// What a ring's region is called besides: the ring "x" is the region "ring.x".
@@ -97,24 +98,21 @@ impl RingOptions {
     ///
     /// [`RingOpenError`].
     pub fn open(self, arena: &Arena, name: impl AsRef<[u8]>) -> Result<Ring, RingOpenError> {
-        let name = name.as_ref();
-        let bad = name.is_empty() || name.len() > MAX_NAME_BYTES;
-        if bad || name.iter().any(|&byte| byte == 0 || byte == b'/') {
-            return Err(RingOpenError::Name {
-                name: String::from_utf8_lossy(name).into_owned(),
-            });
-        }
-        let full = [PREFIX, name].concat();
+        let full = region_name(name.as_ref())?;
         let region = match arena.find(&full) {
             Some(region) => region,
             None => self.make(arena, &full)?,
         };
-        let shape = self.shape_of(&region)?;
+        self.ring(name.as_ref(), region)
+    }
+
+    fn ring(self, name: &[u8], region: Region) -> Result<Ring, RingOpenError> {
+        let shape = self.shape_of(region.kind(), region.len_bytes())?;
         Ok(Ring {
             inner: Arc::new(Inner {
                 name: name.to_vec(),
+                peers: Peers::new(region.arena()),
                 region,
-                peers: Peers::new(arena),
                 shape,
             }),
         })
@@ -144,18 +142,16 @@ impl RingOptions {
         }
     }
 
-    fn shape_of(self, region: &Region) -> Result<Shape, RingOpenError> {
-        let kind = region.kind();
+    /// The shape of the ring in a region of this kind and length, if it is as asked.
+    pub(crate) fn shape_of(self, kind: u64, len_bytes: u64) -> Result<Shape, RingOpenError> {
         if kind & !u64::from(u32::MAX) != KIND {
             return Err(RingOpenError::OtherKind {
                 found: kind,
                 expected: KIND,
             });
         }
-        let found = Shape::of_region(kind, region.len_bytes());
-        let found = found.ok_or(RingOpenError::Damaged {
-            found: region.len_bytes(),
-        })?;
+        let found = Shape::of_region(kind, len_bytes);
+        let found = found.ok_or(RingOpenError::Damaged { found: len_bytes })?;
         let expected = self.asked(found);
         if found == expected {
             return Ok(found);
@@ -169,6 +165,25 @@ impl RingOptions {
     }
 }
 
+/// The name of the region in which the ring of this name lies.
+pub(crate) fn region_name(name: &[u8]) -> Result<Vec<u8>, RingOpenError> {
+    let bad = name.is_empty() || name.len() > MAX_NAME_BYTES;
+    if bad || name.iter().any(|&byte| byte == 0 || byte == b'/') {
+        return Err(RingOpenError::Name {
+            name: String::from_utf8_lossy(name).into_owned(),
+        });
+    }
+    Ok([PREFIX, name].concat())
+}
+
+/// That there is no region of a ring's name; unless entries are damaged, and one of them may be the ring's.
+pub(crate) fn none<T>(refused: u64) -> Result<Option<T>, RingOpenError> {
+    match refused {
+        0 => Ok(None),
+        refused => Err(RingOpenError::Regions { refused }),
+    }
+}
+
 impl Ring {
     /// Opens the ring of this name as it is, or makes it with the defaults: see [`RingOptions::open`].
     ///
@@ -177,6 +192,19 @@ impl Ring {
     /// [`RingOpenError`].
     pub fn open(arena: &Arena, name: impl AsRef<[u8]>) -> Result<Self, RingOpenError> {
         RingOptions::new().open(arena, name)
+    }
+
+    /// The ring of this name, if there is one, as it is: makes none, takes no lock, and needs no attachment
+    /// ([`ArenaOptions::unattached`](crate::ArenaOptions::unattached)). Neither do its cursors.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn find(arena: &Arena, name: impl AsRef<[u8]>) -> Result<Option<Self>, RingOpenError> {
+        match arena.find(&region_name(name.as_ref())?) {
+            Some(region) => RingOptions::new().ring(name.as_ref(), region).map(Some),
+            None => none(arena.refused()),
+        }
     }
 
     /// The name.
@@ -206,7 +234,7 @@ impl Ring {
     /// The longest payload of a record without a topic. A topic of `n` bytes leaves `n` less, rounded up to a multiple of 8.
     #[must_use]
     pub fn max_record(&self) -> u64 {
-        (8 * (self.most_words() - 1)).min(u32::MAX.into())
+        self.inner.shape.max_record()
     }
 
     /// What is known of it. A look at every slot; no system call while the publishers' bells are believed.
@@ -219,7 +247,7 @@ impl Ring {
             // Relaxed: statistics.
             oversize: view.head.oversize.load(Ordering::Relaxed),
             position: tail.pos,
-            unfinished: crate::reading::unfinished(&view, tail),
+            unfinished: unfinished(tail, self.slots(), |pos| Some(load(&view, pos).ok()?.1)),
         }
     }
 
@@ -233,8 +261,7 @@ impl Ring {
 
     /// How many words one publish may take.
     pub(crate) fn most_words(&self) -> u64 {
-        let most_slots = u64::from(self.inner.shape.slots / 2).min(u16::MAX.into());
-        most_slots * self.inner.shape.content_words()
+        self.inner.shape.most_words()
     }
 
     /// How many slots so many words take; `None`: more than one publish may.
