@@ -10,7 +10,7 @@ use crate::content::Lengths;
 use crate::error::RingOpenError;
 use crate::layout::{KIND, Shape};
 use crate::protocol::load_tail;
-use crate::view::View;
+use crate::view::{Frame, View};
 
 /// What a ring's region is called besides: the ring "x" is the region "ring.x".
 const PREFIX: &[u8] = b"ring.";
@@ -31,7 +31,7 @@ struct Inner {
     name: Vec<u8>,
     region: Region,
     peers: Peers,
-    shape: Shape,
+    frame: Frame,
 }
 
 /// How to open a ring.
@@ -115,7 +115,7 @@ impl RingOptions {
                 name: name.to_vec(),
                 region,
                 peers: Peers::new(arena),
-                shape,
+                frame: Frame::new(shape),
             }),
         })
     }
@@ -194,13 +194,13 @@ impl Ring {
     /// How many slots it has.
     #[must_use]
     pub fn slots(&self) -> u32 {
-        self.inner.shape.slots
+        self.inner.frame.shape.slots
     }
 
     /// For how many bytes of payload each slot was made.
     #[must_use]
     pub fn slot_bytes(&self) -> u32 {
-        self.inner.shape.slot_bytes
+        self.inner.frame.shape.slot_bytes
     }
 
     /// The longest payload of a record without a topic. A topic of `n` bytes leaves `n` less, rounded up to a multiple of 8.
@@ -224,7 +224,7 @@ impl Ring {
     }
 
     pub(crate) fn view(&self) -> View<'_> {
-        View::new(&self.inner.region, &self.inner.peers, self.inner.shape)
+        View::new(&self.inner.region, &self.inner.frame, &self.inner.peers)
     }
 
     pub(crate) fn peers(&self) -> &Peers {
@@ -233,13 +233,13 @@ impl Ring {
 
     /// How many words one publish may take.
     pub(crate) fn most_words(&self) -> u64 {
-        let most_slots = u64::from(self.inner.shape.slots / 2).min(u16::MAX.into());
-        most_slots * self.inner.shape.content_words()
+        let most_slots = u64::from(self.inner.frame.shape.slots / 2).min(u16::MAX.into());
+        most_slots * self.inner.frame.shape.content_words()
     }
 
     /// How many slots so many words take; `None`: more than one publish may.
     pub(crate) fn slots_for(&self, words: u64) -> Option<u16> {
-        let slots = words.div_ceil(self.inner.shape.content_words());
+        let slots = words.div_ceil(self.inner.frame.shape.content_words());
         let slots = u16::try_from(slots).ok()?;
         (words <= self.most_words()).then_some(slots)
     }
