@@ -1,5 +1,6 @@
 //! What publishers and readers of a ring share: the arena and its shape, what a record looks like, and what they note.
 
+mod caller;
 pub(super) mod notes;
 mod publisher;
 mod reader;
@@ -22,6 +23,8 @@ pub(super) const ROLES: &[Role] = &[
     ("publisher", publisher::publisher),
     ("reader", reader::reader),
     ("ponger", reader::ponger),
+    ("ring-caller", caller::caller),
+    ("sleeper", caller::sleeper),
 ];
 
 /// The options of these arenas: room for the rings of one scenario.
