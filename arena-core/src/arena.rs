@@ -24,11 +24,12 @@ use crate::layout::{Geometry, Header, Row, fnv};
 use crate::lock::{Acquired, Environment, LockError, LockWord};
 use crate::map::Mapping;
 use crate::options::ArenaOptions;
-use crate::probe::{Gone, Probe, outlived, probe};
+use crate::probe::{Gone, Probe, may_have_stand_in, outlived, probe};
 use crate::region::{self, Region, RegionInfo};
 use crate::wiped::WipedPage;
 
-/// Memory that several processes have mapped, with this process attached to it.
+/// Memory that several processes have mapped, with this process attached to it
+/// ([unless that was to wait](ArenaOptions::unattached)).
 ///
 /// A handle: clones share the mapping, opening the same arena again makes another mapping of it,
 /// and all handles of a process share one attachment, which ends when the last of them is
@@ -115,7 +116,18 @@ impl Arena {
         Arena::attach_path(options, &options.path(name)?)
     }
 
+    pub(crate) fn open_unattached(
+        options: &ArenaOptions,
+        name: &OsStr,
+    ) -> Result<Arena, OpenError> {
+        Arena::map_path(options, &options.path(name)?)
+    }
+
     fn attach_path(options: &ArenaOptions, path: &Path) -> Result<Arena, OpenError> {
+        Arena::map_path(options, path)?.attached()
+    }
+
+    fn map_path(options: &ArenaOptions, path: &Path) -> Result<Arena, OpenError> {
         let fd = open_file(path, OFlag::O_RDWR)?;
         let inspected = inspect(&fd, Some(path), options)?;
         if inspected.header.gone != 0 {
@@ -149,7 +161,7 @@ impl Arena {
         created: bool,
     ) -> Result<Arena, OpenError> {
         let inspected = inspect(&fd, path, options)?;
-        Arena::map_inspected(options, fd, path, created, &inspected)
+        Arena::map_inspected(options, fd, path, created, &inspected)?.attached()
     }
 
     fn map_inspected(
@@ -188,11 +200,16 @@ impl Arena {
         if let Some(floors) = &arena.inner.floors {
             arena.settle(floors, options)?;
         }
-        arena.me()?;
-        if path.is_some() && arena.is_gone() {
-            return Err(OpenError::NotFound { path: shown.into() });
-        }
         Ok(arena)
+    }
+
+    /// Takes a slot in it, unless it was destroyed before.
+    fn attached(self) -> Result<Arena, OpenError> {
+        self.me()?;
+        match self.path().filter(|_| self.is_gone()) {
+            Some(path) => Err(OpenError::NotFound { path: path.into() }),
+            None => Ok(self),
+        }
     }
 
     /// Raises the least fence above all that were ever given out under the name.
@@ -335,12 +352,12 @@ impl Arena {
         destroy::destroy(self)
     }
 
-    /// This process's attachment. Two loads; in a child of fork, and there only once, as costly
-    /// as attaching.
+    /// This process's attachment. Two loads; in a child of fork, or where it was opened
+    /// [unattached](ArenaOptions::unattached), as costly as attaching the first time.
     ///
     /// # Errors
     ///
-    /// Only in a child: [`JoinError`].
+    /// Only there: [`JoinError`].
     #[inline]
     pub fn me(&self) -> Result<AttachmentId, JoinError> {
         match self.me_if_joined() {
@@ -349,7 +366,7 @@ impl Arena {
         }
     }
 
-    /// This process's attachment; `None` in a child of fork that has none yet. One load.
+    /// This process's attachment; `None` where it has none yet. One load.
     #[must_use]
     #[inline]
     pub fn me_if_joined(&self) -> Option<AttachmentId> {
@@ -414,6 +431,29 @@ impl Arena {
     pub fn probe(&self, id: AttachmentId) -> Probe {
         let own = self.me_if_joined();
         probe(id, self.rows(), own, &self.inner.file)
+    }
+
+    /// A descriptor that stands in for this process, for a child to inherit that works on its behalf:
+    /// as long as this one or a copy of it is open anywhere, also after this process's death,
+    /// [`may_have_stand_in`](Self::may_have_stand_in) is `true` of it.
+    ///
+    /// It closes on exec until that is changed, leads to the arena for reading, and has a shared lock on a
+    /// byte beyond its end. Children that are forked meanwhile have it too, and pass it on. A few system calls.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`].
+    pub fn stand_in(&self) -> Result<OwnedFd, JoinError> {
+        attachment::stand_in(&self.inner.file, self.me()?)
+    }
+
+    /// Whether a [`stand_in`](Self::stand_in) of `id` may be open somewhere; `false` when the kernel says that
+    /// none is. Three system calls, right from every namespace.
+    ///
+    /// Whoever may read the file can lock the byte as well.
+    #[must_use]
+    pub fn may_have_stand_in(&self, id: AttachmentId) -> bool {
+        may_have_stand_in(id, self.me_if_joined(), &self.inner.file)
     }
 
     /// The proof that `id` is gone, if its row is a later occupant's or nobody's: what

@@ -207,6 +207,20 @@ pub(crate) fn undisturbed_by_fork<T>(
     PROCESS.with(|_| body())?
 }
 
+/// A descriptor, not inherited by exec unless that is asked for, that stands in for `id`.
+pub(crate) fn stand_in(file: &ArenaFile, id: AttachmentId) -> Result<OwnedFd, JoinError> {
+    let io = |action| move |source| JoinError::Io { action, source };
+    let fd = file.open_for_reading();
+    let fd = fd.map_err(io("open the arena's file again"))?;
+    match LockByte::of_stand_in(id).try_share(&fd) {
+        Ok(true) => Ok(fd),
+        Ok(false) => Err(io("share the lock on a byte of the arena")(
+            std::io::ErrorKind::WouldBlock.into(),
+        )),
+        Err(source) => Err(io("share the lock on a byte of the arena")(source)),
+    }
+}
+
 /// What joining needs to know of an arena.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {

@@ -28,11 +28,11 @@ pub(crate) fn destroy(arena: &Arena) -> Result<(), DestroyError> {
     let (Some(path), Some(floors)) = (arena.path(), arena.floors()) else {
         return Err(DestroyError::Unnamed);
     };
-    let (found, euid) = (arena.owner(), geteuid());
-    if !euid.is_root() && euid.as_raw() != found {
+    let found = arena.owner();
+    if !may_destroy(found) {
         return Err(DestroyError::Owner {
             found,
-            expected: euid.as_raw(),
+            expected: geteuid().as_raw(),
         });
     }
     let io = |action| move |source| DestroyError::Io { action, source };
@@ -52,6 +52,12 @@ pub(crate) fn destroy(arena: &Arena) -> Result<(), DestroyError> {
     let header = arena.header();
     mark_and_raise(floors, header).map_err(|error| DestroyError::Floor(Box::new(error)))?;
     remove(path, arena.file().key()).map_err(io("remove the arena's name"))
+}
+
+/// Whether this user may raise the floor of `owner`'s fences, without which no name becomes free.
+fn may_destroy(owner: u32) -> bool {
+    let euid = geteuid();
+    euid.is_root() || euid.as_raw() == owner
 }
 
 /// Finishes what a destroyer left, or removes an arena of an earlier boot, so that the name is
@@ -80,6 +86,11 @@ pub(crate) fn finish(options: &ArenaOptions, path: &Path) -> Result<(), OpenErro
     if header.magic != MAGIC || !long_enough {
         return Ok(());
     }
+    let owner = meta.st_uid;
+    if header.gone != 0 && !may_destroy(owner) {
+        let path = path.into();
+        return Err(OpenError::Destroyed { path, owner });
+    }
     if header.gone == 0 {
         let expected = host::boot_id().map_err(OpenError::NoBootId)?;
         let found = host::whole(header.boot_id);
@@ -87,8 +98,8 @@ pub(crate) fn finish(options: &ArenaOptions, path: &Path) -> Result<(), OpenErro
             return Ok(());
         }
         // Two views of one machine may disagree about the boot's id, so the kernel is asked: no
-        // byte of a slot is held, and none can be taken from here on.
-        if !LockByte::try_lock_all_slots(&fd).map_err(io("lock the bytes of"))? {
+        // byte of a slot or a stand-in is held, and none can be taken from here on.
+        if !may_destroy(owner) || !LockByte::try_lock_all(&fd).map_err(io("lock the bytes of"))? {
             return Err(OpenError::OtherBoot {
                 path: path.into(),
                 found,
@@ -98,7 +109,7 @@ pub(crate) fn finish(options: &ArenaOptions, path: &Path) -> Result<(), OpenErro
     }
     let mapping = Mapping::writable(fd.as_fd(), PAGE).map_err(io("map"))?;
     let header: &Header = mapping.at(0).expect("a page holds the header");
-    let floors = Floors::new(path, options, meta.st_uid);
+    let floors = Floors::new(path, options, owner);
     mark_and_raise(&floors, header)?;
     let key = FileKey::of(&fd).map_err(io("look at"))?;
     remove(path, key).map_err(io("remove"))

@@ -189,6 +189,16 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
+    /// The arena was destroyed and its name left behind, which only the file's owner, or root, can
+    /// remove. Let that user open or destroy it.
+    #[error("{}: the arena was destroyed, and its name is left: only its owner (user {owner}) or \
+        root can remove it", path.display())]
+    Destroyed {
+        /// The file.
+        path: PathBuf,
+        /// The file's owner.
+        owner: u32,
+    },
     /// The file of the fences' floor is not one. Remove it when no lease of this user matters.
     #[error("{}: found {found:#x}, expected the floor of fences", path.display())]
     Floor {
@@ -308,7 +318,9 @@ pub enum DestroyError {
     #[error("an arena without a name ends with its last process")]
     Unnamed,
     /// Only its owner, or root, may remove the name.
-    #[error("found owner {found}, expected {expected}")]
+    #[error(
+        "found owner {found}, expected {expected}: only its owner, or root, can destroy an arena"
+    )]
     Owner {
         /// The file's owner.
         found: u32,

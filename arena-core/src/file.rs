@@ -2,7 +2,8 @@
 //!
 //! A byte's lock belongs to an open file description (`F_OFD_SETLK`), so it is visible from every
 //! namespace and needs no pid. Byte 0 is held by whoever destroys the arena, byte `1 + slot` by
-//! the process that is attached in that slot.
+//! the process that is attached in that slot, and a byte beyond the end of every file by whoever
+//! stands in for one attachment.
 #![expect(
     unsafe_code,
     reason = "a descriptor that others may close is kept as a number, and the \
@@ -21,6 +22,8 @@ use nix::libc;
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 use nix::sys::stat::{Mode, fstat, lstat};
 use nix::unistd::{Whence, lseek};
+
+use crate::id::AttachmentId;
 
 /// Which file it is, whatever its name: device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +124,7 @@ impl ArenaFile {
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         match self.duplicate() {
             Some(fd) => Ok(fd),
-            None => self.open_named(),
+            None => self.open_named(self.access),
         }
     }
 
@@ -145,15 +148,24 @@ impl ArenaFile {
 
     /// A descriptor with a description of its own.
     pub(crate) fn open_again(&self) -> io::Result<OwnedFd> {
+        self.open_for(self.access)
+    }
+
+    /// The same, for reading.
+    pub(crate) fn open_for_reading(&self) -> io::Result<OwnedFd> {
+        self.open_for(OFlag::O_RDONLY)
+    }
+
+    fn open_for(&self, access: OFlag) -> io::Result<OwnedFd> {
         match self.duplicate() {
-            Some(fd) => reopen(&fd, self.access).or_else(|_| self.open_named()),
-            None => self.open_named(),
+            Some(fd) => reopen(&fd, access).or_else(|_| self.open_named(access)),
+            None => self.open_named(access),
         }
     }
 
-    fn open_named(&self) -> io::Result<OwnedFd> {
+    fn open_named(&self, access: OFlag) -> io::Result<OwnedFd> {
         let path = self.path.as_ref().ok_or_else(not_found)?;
-        let flags = self.access | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let flags = access | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let fresh = open(path, flags, Mode::empty())?;
         if FileKey::of(&fresh)? == self.key {
             Ok(fresh)
@@ -194,6 +206,10 @@ impl Drop for ArenaFile {
     }
 }
 
+/// Beyond the end of every arena.
+const STAND_INS: i64 = 1 << 48;
+const _: () = assert!(crate::layout::MAX_USABLE < STAND_INS as u64 / 2);
+
 /// One byte of the file, as a place for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LockByte(i64);
@@ -206,6 +222,11 @@ impl LockByte {
         LockByte(1 + i64::from(slot))
     }
 
+    /// Locked, for reading, by whoever stands in for this attachment.
+    pub(crate) fn of_stand_in(id: AttachmentId) -> LockByte {
+        LockByte(STAND_INS + i64::try_from(id.to_bits()).expect("it has 35 bits"))
+    }
+
     fn flock(self, kind: i32) -> libc::flock {
         libc::flock {
             l_type: i16::try_from(kind).expect("lock kinds are 0, 1 and 2"),
@@ -216,15 +237,21 @@ impl LockByte {
         }
     }
 
-    /// Whether another description than `fd`'s holds any slot's byte, as seen by a writer: takes
-    /// them all if not.
-    pub(crate) fn try_lock_all_slots(fd: impl AsFd) -> io::Result<bool> {
+    /// Whether another description than `fd`'s holds any byte of a slot or a stand-in, as seen by a
+    /// writer: takes them all if not.
+    pub(crate) fn try_lock_all(fd: impl AsFd) -> io::Result<bool> {
         let first = LockByte::of_slot(0);
+        // No length is as far as numbers go.
         let all = libc::flock {
-            l_len: i64::from(crate::MAX_SLOTS),
+            l_len: 0,
             ..first.flock(libc::F_WRLCK)
         };
         try_lock(fd, &all)
+    }
+
+    /// Takes the byte for `fd`'s description beside others that do the same. Never waits.
+    pub(crate) fn try_share(self, fd: impl AsFd) -> io::Result<bool> {
+        try_lock(fd, &self.flock(libc::F_RDLCK))
     }
 
     /// Takes the byte for `fd`'s description, if it is free. Never waits.
@@ -239,7 +266,16 @@ impl LockByte {
 
     /// Whether another description than `fd`'s holds the byte.
     pub(crate) fn is_locked(self, fd: impl AsFd) -> io::Result<bool> {
-        let mut found = self.flock(libc::F_RDLCK);
+        self.is_in_the_way_of(libc::F_RDLCK, fd)
+    }
+
+    /// The same, or shares it.
+    pub(crate) fn is_shared(self, fd: impl AsFd) -> io::Result<bool> {
+        self.is_in_the_way_of(libc::F_WRLCK, fd)
+    }
+
+    fn is_in_the_way_of(self, kind: i32, fd: impl AsFd) -> io::Result<bool> {
+        let mut found = self.flock(kind);
         fcntl(fd, FcntlArg::F_OFD_GETLK(&mut found))?;
         Ok(i32::from(found.l_type) != libc::F_UNLCK)
     }
@@ -327,6 +363,34 @@ mod tests {
         assert!(!byte.try_lock(file.open_again().unwrap()).unwrap());
         drop(page);
         assert!(!byte.is_locked(file.descriptor().unwrap()).unwrap());
+    }
+
+    #[test]
+    fn stand_ins_share_a_byte_of_their_own_until_the_last_copy_is_closed() {
+        let (_named, file) = file();
+        let id = |slot, generation| AttachmentId::new(slot, generation).unwrap();
+        let byte = LockByte::of_stand_in(id(3, 7));
+        let is_shared = |byte: LockByte| byte.is_shared(file.descriptor().unwrap()).unwrap();
+        assert!(!is_shared(byte));
+        let [one, other] = [(); 2].map(|()| file.open_for_reading().unwrap());
+        assert!(byte.try_share(&one).unwrap() && byte.try_share(&other).unwrap());
+        assert!(nix::unistd::write(&one, b"x").is_err(), "for reading");
+        for another in [id(3, 8), id(4, 7), id(3, 6)] {
+            assert!(!is_shared(LockByte::of_stand_in(another)));
+        }
+        // A slot's byte is another thing, and an arena that is worked for is not replaced.
+        assert!(
+            !LockByte::of_slot(3)
+                .is_locked(file.descriptor().unwrap())
+                .unwrap()
+        );
+        assert!(!LockByte::try_lock_all(file.open_again().unwrap()).unwrap());
+        let copy = one.try_clone().unwrap();
+        drop((one, other));
+        assert!(is_shared(byte));
+        drop(copy);
+        assert!(!is_shared(byte));
+        assert!(LockByte::try_lock_all(file.open_again().unwrap()).unwrap());
     }
 
     #[test]

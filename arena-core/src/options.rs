@@ -180,6 +180,17 @@ impl ArenaOptions {
         ArenaView::open(self, name.as_ref())
     }
 
+    /// Opens the arena of this name for reading and writing, without attaching: for who waits for
+    /// something and holds nothing. As in a child of fork, this process takes a slot when it first
+    /// needs one ([`Arena::me`]; a lock, and so carving a new name), and not before.
+    ///
+    /// # Errors
+    ///
+    /// As [`attach`](Self::attach).
+    pub fn unattached(&self, name: impl AsRef<OsStr>) -> Result<Arena, OpenError> {
+        Arena::open_unattached(self, name.as_ref())
+    }
+
     /// The file that a name stands for: an absolute path.
     ///
     /// # Errors

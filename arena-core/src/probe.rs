@@ -1,5 +1,8 @@
 //! Proof that an attached process is gone.
 
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
 use crate::attachment_word::{Byte, Life};
 use crate::file::{ArenaFile, LockByte};
 use crate::id::AttachmentId;
@@ -86,10 +89,27 @@ pub(crate) fn outlived(id: AttachmentId, rows: &[Row]) -> Option<Gone> {
 /// right its own byte reads locked, since the lock belongs to another description. Looked at last: a
 /// number that somebody closed and reused meanwhile does not pass.
 pub(crate) fn ask(slot: u16, own: Option<AttachmentId>, file: &ArenaFile) -> Byte {
+    look(own, file, |fd| LockByte::of_slot(slot).is_locked(fd))
+}
+
+/// Whether somebody may stand in for `id`: `true` unless the kernel says that nobody does.
+pub(crate) fn may_have_stand_in(
+    id: AttachmentId,
+    own: Option<AttachmentId>,
+    file: &ArenaFile,
+) -> bool {
+    look(own, file, |fd| LockByte::of_stand_in(id).is_shared(fd)) != Byte::Free
+}
+
+fn look(
+    own: Option<AttachmentId>,
+    file: &ArenaFile,
+    is_held: impl FnOnce(BorrowedFd<'_>) -> io::Result<bool>,
+) -> Byte {
     let Ok(fd) = file.descriptor() else {
         return Byte::Unknown;
     };
-    let answer = match LockByte::of_slot(slot).is_locked(&fd) {
+    let answer = match is_held(fd.as_fd()) {
         Ok(true) => return Byte::Held,
         Ok(false) => Byte::Free,
         Err(_) => return Byte::Unknown,

@@ -17,7 +17,7 @@ use crate::inspect::{inspect, open_file};
 use crate::layout::{Geometry, Header};
 use crate::map::Mapping;
 use crate::options::ArenaOptions;
-use crate::probe::{Probe, probe};
+use crate::probe::{Probe, may_have_stand_in, probe};
 use crate::region::{self, RegionInfo, locate};
 
 /// An arena opened for reading: takes no slot and changes nothing. What it returns was so at some
@@ -133,6 +133,12 @@ impl ArenaView {
     pub fn probe(&self, id: AttachmentId) -> Probe {
         let rows = attachment::rows(&self.inner.mapping, self.inner.geometry);
         probe(id, rows, None, &self.inner.file)
+    }
+
+    /// As [`Arena::may_have_stand_in`](crate::Arena::may_have_stand_in).
+    #[must_use]
+    pub fn may_have_stand_in(&self, id: AttachmentId) -> bool {
+        may_have_stand_in(id, None, &self.inner.file)
     }
 }
 

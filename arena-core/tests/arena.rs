@@ -6,7 +6,9 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use arena_core::{Acquired, Arena, ArenaOptions, Bell, CarveError, LockWord, OpenError, Probe};
+use arena_core::{
+    Acquired, Arena, ArenaOptions, AttachmentId, Bell, CarveError, LockWord, OpenError, Probe,
+};
 use tempfile::TempDir;
 
 fn place() -> (TempDir, PathBuf) {
@@ -36,6 +38,28 @@ fn patch(path: &PathBuf, index: u64, value: u64) {
 fn patch_alone(path: &PathBuf, index: u64, value: u64) {
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     file.write_all_at(&value.to_le_bytes(), 8 * index).unwrap();
+}
+
+/// Method: of an arena by name and of one without.
+#[test]
+fn who_has_a_stand_in_is_told_until_it_is_closed() {
+    let (_directory, path) = place();
+    for arena in [
+        ArenaOptions::new().open(&path).unwrap(),
+        ArenaOptions::new().anonymous().unwrap(),
+    ] {
+        let me = arena.me().unwrap();
+        let another = AttachmentId::new(me.slot(), me.generation() + 1).unwrap();
+        assert!(!arena.may_have_stand_in(me));
+        let stand_in = arena.stand_in().unwrap();
+        assert!(arena.may_have_stand_in(me) && !arena.may_have_stand_in(another));
+        if arena.path().is_some() {
+            let view = ArenaOptions::new().view(&path).unwrap();
+            assert!(view.may_have_stand_in(me) && !view.may_have_stand_in(another));
+        }
+        drop(stand_in);
+        assert!(!arena.may_have_stand_in(me));
+    }
 }
 
 #[test]

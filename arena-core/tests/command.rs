@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use arena_core::{Arena, ArenaOptions, OpenError};
@@ -84,6 +84,58 @@ fn show_counts_this_process_and_joins_nothing() {
     assert_eq!(arena.attachments().len(), 1);
 }
 
+/// Each line's object, with what varies replaced by what it is.
+fn redacted(line: &str) -> String {
+    const VARIES: [&str; 10] = [
+        "/path",
+        "/fingerprint",
+        "/created",
+        "/wrong/message",
+        "/attachments/0/pid",
+        "/attachments/0/name",
+        "/attachments/0/joined",
+        "/attachments/1/pid",
+        "/attachments/1/name",
+        "/attachments/1/joined",
+    ];
+    let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
+    for at in VARIES {
+        if let Some(found) = value.pointer_mut(at) {
+            *found = match found {
+                serde_json::Value::String(_) => "[string]",
+                serde_json::Value::Number(_) => "[number]",
+                _ => "[other]",
+            }
+            .into();
+        }
+    }
+    // What the machine lacks.
+    for at in [
+        "/missing",
+        "/attachments/0/missing",
+        "/attachments/1/missing",
+    ] {
+        if let Some(found) = value.pointer_mut(at) {
+            let names = found.as_array().unwrap();
+            assert!(names.iter().all(serde_json::Value::is_string), "{line}");
+            *found = "[names]".into();
+        }
+    }
+    serde_json::to_string_pretty(&value).unwrap() + "\n"
+}
+
+#[test]
+fn the_json_of_show_is_the_one_that_was_reviewed() {
+    let place = Place::new();
+    let arena = place.options().slots(4).regions(8).open("jobs").unwrap();
+    arena.carve(b"things \xff", 7, 4096).unwrap();
+    attach_and_end(&place.file("jobs"));
+    let (_, usable, _) = place.run(["show", "jobs", "--json"]);
+    place.patch("jobs", 8, 2);
+    let (_, refused, _) = place.run(["show", "jobs", "--json"]);
+    insta::assert_snapshot!([redacted(&usable), redacted(&refused)].concat());
+}
+
 #[test]
 fn show_says_what_is_wrong_with_another_format_and_how_many_still_use_it() {
     let place = Place::new();
@@ -146,6 +198,22 @@ fn rm_refuses_while_a_process_is_attached_and_removes_by_force() {
 }
 
 #[test]
+fn rm_refuses_while_something_stands_in_for_a_process_that_is_gone() {
+    let place = Place::new();
+    let arena = place.options().open("jobs").unwrap();
+    let stand_in = arena.stand_in().unwrap();
+    drop(arena);
+    let (code, _, why) = place.run(["rm", "jobs"]);
+    assert_eq!(code, 1);
+    assert!(
+        why.contains("what a process started that died goes on"),
+        "{why}"
+    );
+    drop(stand_in);
+    assert_eq!(place.run(["rm", "jobs"]).0, 0);
+}
+
+#[test]
 fn rm_keeps_the_fences_of_an_arena_that_nobody_uses() {
     let place = Place::new();
     let arena = place.options().open("jobs").unwrap();
@@ -167,6 +235,86 @@ fn rm_removes_a_refused_arena_by_force_alone() {
     assert!(place.file("jobs").exists());
     assert_eq!(place.run(["rm", "jobs", "--force"]).0, 0);
     assert!(!place.file("jobs").exists());
+}
+
+#[test]
+fn an_arena_that_a_group_shares_is_shown_and_removed_with_its_mode() {
+    let place = Place::new();
+    let shared = place.options().mode(0o660);
+    drop(shared.open("jobs").unwrap());
+    for verb in ["show", "rm"] {
+        let (code, said, why) = place.run([verb, "jobs"]);
+        assert_eq!(code, 125, "{verb}");
+        let refused = "found mode 0660, expected no write permission beyond 0000";
+        assert!(
+            said.contains(refused) || why.contains(refused),
+            "{said}{why}"
+        );
+    }
+    let arena = shared.open("jobs").unwrap();
+    // Others, and not the group.
+    assert_eq!(place.run(["show", "jobs", "--mode", "0606"]).0, 125);
+    let mode = ["--mode", "0660"];
+    let (code, said, _) = place.run(["show", "jobs", "--json"].into_iter().chain(mode));
+    assert_eq!(code, 0);
+    assert!(said.contains(r#""usable":true,"wrong":null"#), "{said}");
+    assert!(
+        place
+            .run(["ls"].into_iter().chain(mode))
+            .1
+            .contains("1 attached")
+    );
+    drop(arena);
+    assert_eq!(place.run(["rm", "jobs"].into_iter().chain(mode)).0, 0);
+    assert!(!place.file("jobs").exists());
+    for wrong in ["0", "8", "rw", "01660", ""] {
+        let code = place.run(["ls", "--mode", wrong]).0;
+        assert_eq!(code, if wrong == "0" { 0 } else { 64 }, "{wrong}");
+    }
+}
+
+#[test]
+fn who_is_dead_is_shown_as_dead_and_who_is_there_as_attached() {
+    let place = Place::new();
+    let arena = place.options().open("jobs").unwrap();
+    let pid = attach_and_end(&place.file("jobs"));
+    let (_, text, _) = place.run(["show", "jobs"]);
+    let line = |pid: &str| {
+        let pid = format!(" pid {pid} ");
+        let found = text.lines().find(|line| line.contains(&pid));
+        found.unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    assert!(line(&std::process::id().to_string()).ends_with(", attached"));
+    let dead = ", dead: its byte is free, and its row not yet cleared away";
+    assert!(line(&pid).ends_with(dead), "{text}");
+    assert_eq!(arena.reap(), 1);
+    assert!(!place.run(["show", "jobs"]).1.contains("dead"));
+}
+
+/// Has a process attach to an arena and end without leaving; its pid.
+fn attach_and_end(path: &Path) -> String {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "attaches_when_it_is_asked_to", "--nocapture"])
+        .env(ATTACH, path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let pid = said
+        .split("pid ")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next());
+    pid.unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
+const ATTACH: &str = "ARENA_CORE_TEST_ATTACH";
+
+/// A test only in name: what a copy of this binary does, which ends without leaving.
+#[test]
+fn attaches_when_it_is_asked_to() {
+    if let Some(path) = std::env::var_os(ATTACH) {
+        std::mem::forget(Arena::open(path).unwrap());
+        println!("pid {} attached to it", std::process::id());
+    }
 }
 
 #[test]

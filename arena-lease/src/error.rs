@@ -152,6 +152,12 @@ pub enum ViewError {
         /// The word.
         found: u128,
     },
+    /// A limit's word is none that this library writes: the arena is damaged. Destroy it.
+    #[error("the limit is damaged: found the word {found:#034x}, expected how many places it has")]
+    Limit {
+        /// The word.
+        found: u128,
+    },
     /// A row changed hands during each of a bounded number of looks. Look again.
     #[error("row {row} of the lease table changes hands too fast to be read")]
     Moving {

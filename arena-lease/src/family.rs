@@ -1,34 +1,33 @@
 //! The leases of one limit: its places, those of who waits, and how all hear of each change.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
-use std::time::Duration;
+use std::ops::Deref;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
-use arena_peers::core::futex::{self, Word};
-use arena_peers::{Alarm, PeerId};
+use arena_peers::PeerId;
+use arena_peers::core::futex;
 use portable_atomic::AtomicU128;
 
 use crate::cancel::Cancel;
+use crate::companion::Keeps;
 use crate::error::LeaseError;
 use crate::guard::{Contest, LeaseGuard};
-use crate::layout::LIMITS;
+use crate::layout::{LIMITS, NamedWord};
 use crate::lead_options::Lead;
 use crate::lease::Lease;
 use crate::leases::Leases;
 use crate::limit::LimitError;
+use crate::live::Holding;
+use crate::loss::Loss;
 use crate::name::Name;
 use crate::named_words::Named;
 use crate::outcome::Refused;
-use crate::shape::{self, Agreement, Shape};
-use crate::wait::{Bedside, On};
-use crate::word::{NS_PER_MS, Owner};
+use crate::shape::{self, Agreement, Shape, Why};
+use crate::shown::Shown;
+use crate::trace;
 
-/// How often a place that was taken is given back because somebody tried to change the limit's shape.
+/// How often those who had the limit in the other mode may end before it is looked who they were.
 const ATTEMPTS: u32 = 64;
-
-/// How long to sleep where a death would not be told.
-const UNTOLD: Duration = Duration::from_secs(1);
 
 /// A limit, as one process uses it.
 #[derive(Debug)]
@@ -40,32 +39,69 @@ pub(crate) struct Family {
     row: Named,
     /// The leases of the places that are worked at, then of those that are waited at, in order.
     places: Vec<Lease>,
+    /// Set when the state is to be shown.
+    shown: OnceLock<Shown>,
 }
 
 /// What is in the way of who would take a place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Obstacle {
     /// Who has it; `None`: nobody, but it is kept by its last holder, or others are quicker.
     pub(crate) peer: Option<PeerId>,
+    /// The peer is dead, and it is kept under this fence for who works on its behalf.
+    pub(crate) beyond: Option<(Keeps, u64)>,
     /// When it is out of the way at the latest, unless it is renewed.
-    until_ms: u64,
+    pub(crate) until_ms: u64,
 }
 
 /// The answer to who would take a place.
 pub(crate) enum Taken {
-    Won(LeaseGuard),
+    Won(Kept),
     Blocked(Obstacle),
+    /// The limit is shared and this caller wants it exclusively, or the other way round. Who has it so.
+    OtherMode(Vec<Obstacle>),
 }
 
-impl From<Refused> for Obstacle {
-    fn from(why: Refused) -> Self {
-        let (peer, until_ms) = match why {
-            Refused::Held { by, until_ms, .. } => (Some(by), until_ms),
-            Refused::NotBefore { at_ms, .. } => (None, at_ms),
-            // To be tried again at once.
-            Refused::Contended | Refused::TooLate | Refused::Cancelled => (None, 0),
-        };
-        Self { peer, until_ms }
+/// A lease of a family that this process holds. Its end, be it by a drop, is told to all who wait for a change.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    /// `None` once it was given up.
+    guard: Option<LeaseGuard>,
+    family: Arc<Family>,
+}
+
+impl Kept {
+    /// Tells the others that it was acquired.
+    fn new(guard: LeaseGuard, family: &Arc<Family>) -> Self {
+        family.changed();
+        Self {
+            guard: Some(guard),
+            family: Arc::clone(family),
+        }
+    }
+
+    pub(crate) fn release(mut self) -> Result<(), Loss> {
+        let guard = self.guard.take().expect("taken by its end alone");
+        let released = guard.release();
+        self.family.changed();
+        released
+    }
+}
+
+impl Deref for Kept {
+    type Target = LeaseGuard;
+
+    fn deref(&self) -> &LeaseGuard {
+        self.guard.as_ref().expect("taken by its end alone")
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(guard) = self.guard.take() {
+            // How it ended is told to whoever asks the term, and to the callback.
+            drop(guard);
+            self.family.changed();
+        }
     }
 }
 
@@ -78,21 +114,22 @@ impl Family {
     ) -> Result<Self, LimitError> {
         let row = Named::open(leases.arena(), LIMITS, name)?;
         let ttl = rules.ttl.duration();
-        let lease = |suffix: String| {
-            let name = [name, suffix.as_bytes()].concat();
-            leases.lease(name, ttl)
-        };
-        let places = (1..=shape.places).map(|place| lease(format!("#{place}")));
-        let standbys = (1..=shape.standbys).map(|place| lease(format!("#standby{place}")));
+        let places = shape::names_of(row.name, shape).map(|name| leases.lease(name, ttl));
         let family = Self {
             leases: leases.clone(),
             rules: rules.clone(),
             waiting: rules.clone().while_waiting(),
             shape,
             row,
-            places: places.chain(standbys).collect::<Result<_, _>>()?,
+            places: places.collect::<Result<_, _>>()?,
+            shown: OnceLock::new(),
         };
-        family.agree()?;
+        match shape::agree(family.word(), shape, fence, |now| family.is_idle(now)) {
+            Agreement::Agreed => {}
+            // A place is had when the limit is in this mode.
+            Agreement::Disagreed(found) if found.is_other_mode_of(shape) => {}
+            other => return Err(family.disagreed(other)),
+        }
         Ok(family)
     }
 
@@ -102,7 +139,7 @@ impl Family {
 
     /// How many places are worked at; those after them are waited at.
     pub(crate) fn main(&self) -> usize {
-        usize::from(self.shape.places)
+        usize::from(self.shape.main())
     }
 
     /// How many places there are.
@@ -118,38 +155,86 @@ impl Family {
         self.row.word()
     }
 
-    fn agree(&self) -> Result<(), LimitError> {
-        match shape::agree(self.word(), self.shape, fence, |now| self.is_idle(now)) {
-            Agreement::Agreed => Ok(()),
-            Agreement::Disagreed(found) => Err(LimitError::Disagreed {
+    /// What all who wait for a change sleep on.
+    pub(crate) fn row(&self) -> &NamedWord {
+        self.row.row()
+    }
+
+    fn disagreed(&self, why: Agreement) -> LimitError {
+        match why {
+            Agreement::Disagreed(found) => LimitError::Disagreed {
                 name: String::from_utf8_lossy(&self.name()).into_owned(),
                 found: found.to_string(),
                 asked: self.shape.to_string(),
-            }),
-            Agreement::Contended => Err(LeaseError::Contended.into()),
-            Agreement::Corrupt(found) => Err(LeaseError::Corrupt { found }.into()),
+            },
+            Agreement::Corrupt(found) => LeaseError::Corrupt { found }.into(),
+            Agreement::Agreed | Agreement::Contended => LeaseError::Contended.into(),
         }
     }
 
-    /// Whether no place of this shape, which may be another than ours, is held.
+    /// The leases of this shape, which may be another than ours, as far as they have rows.
+    fn leases_of(&self, shape: Shape) -> impl Iterator<Item = Lease> {
+        shape::names_of(self.row.name, shape).filter_map(|name| {
+            let name = Name::new(&name)?;
+            let row = self.leases.inner.table.find(&name)?;
+            Some(Lease::new(self.leases.clone(), name, self.rules.ttl, row))
+        })
+    }
+
+    /// Whether no place of this shape is held.
     fn is_idle(&self, shape: Shape) -> bool {
-        let name = self.name();
-        let held = |suffix: String| {
-            Name::new(&[&name[..], suffix.as_bytes()].concat())
-                .and_then(|name| self.leases.inner.table.find(&name).map(|row| (name, row)))
-                .and_then(|(name, row)| {
-                    let lease = Lease::new(self.leases.clone(), name, self.rules.ttl, row);
-                    self.holder(&lease)
-                })
-                .is_some()
-        };
-        !(1..=shape.places).any(|place| held(format!("#{place}")))
-            && !(1..=shape.standbys).any(|place| held(format!("#standby{place}")))
+        !self
+            .leases_of(shape)
+            .any(|lease| self.holder(&lease).is_some())
+    }
+
+    /// The leases of the places that are worked at, in the mode that the limit is in.
+    pub(crate) fn worked_at(&self) -> Vec<Lease> {
+        match self.other_mode() {
+            Some(other) => self.leases_of(other).collect(),
+            None => self.places[..self.main()].to_vec(),
+        }
+    }
+
+    /// The shape that counts, if it is that of the other mode.
+    fn other_mode(&self) -> Option<Shape> {
+        shape::present(self.word()).filter(|now| now.is_other_mode_of(self.shape))
     }
 
     /// Who has this place; nobody whose lease lapsed, or who is proven dead.
     pub(crate) fn occupant(&self, place: usize) -> Option<Obstacle> {
         self.holder(self.lease(place))
+    }
+
+    /// Has the state shown as the calling thread's name, from now on.
+    pub(crate) fn show_state(&self) {
+        self.shown.get_or_init(Shown::default);
+    }
+
+    /// What the thread was called before.
+    pub(crate) fn restore_name(&self) {
+        self.shown.get().into_iter().for_each(Shown::restore);
+    }
+
+    /// The calling thread came so far.
+    pub(crate) fn stands(&self, state: &str) {
+        trace::standing(&self.name(), state);
+        if let Some(shown) = self.shown.get() {
+            shown.show(state);
+        }
+    }
+
+    /// Its wait at places ended.
+    pub(crate) fn ended(&self, state: Option<&str>) {
+        match state {
+            Some(state) => self.stands(state),
+            None => self.restore_name(),
+        }
+    }
+
+    /// Whether the rules' token was cancelled.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.rules.cancel.as_ref().is_some_and(Cancel::is_cancelled)
     }
 
     /// The rules for who waits.
@@ -159,37 +244,75 @@ impl Family {
 
     /// As [`occupant`](Self::occupant), of a lease that belongs to the family and is no place.
     pub(crate) fn holder(&self, lease: &Lease) -> Option<Obstacle> {
-        let (word, _) = lease.seen().ok()??;
-        let Owner::Peer(peer) = word.owner else {
-            return None;
-        };
-        let is_over = word.is_over(lease.now_ns()) || self.leases.inner.is_dead(peer);
-        (!is_over).then_some(Obstacle {
-            peer: Some(peer),
+        let (Holding { by, beyond }, word) = lease.holding().ok()??;
+        Some(Obstacle {
+            peer: Some(by),
+            beyond: beyond.map(|keeps| (keeps, word.fence)),
             until_ms: word.until_ms,
         })
     }
 
     /// Takes this place if it is free, or this process's already.
-    pub(crate) fn take(&self, place: usize) -> Result<Taken, LimitError> {
+    pub(crate) fn take(self: &Arc<Self>, place: usize) -> Result<Taken, LimitError> {
         let rules = match place < self.main() {
             true => &self.rules,
             false => &self.waiting,
         };
         for _ in 0..ATTEMPTS {
-            let guard = match rules.contend_until(self.lease(place).clone(), 0)? {
-                Contest::Won(guard) => guard,
-                Contest::Refused(why) => return Ok(Taken::Blocked(why.into())),
+            let contend = || {
+                let taken = self.contend(self.lease(place), rules)?;
+                Ok::<_, LimitError>(match taken {
+                    Taken::Won(kept) => Ok(kept),
+                    blocked => Err(blocked),
+                })
             };
-            if shape::is_agreed(self.word(), self.shape, fence) {
-                self.changed();
-                return Ok(Taken::Won(guard));
+            let idle = |now| self.is_idle(now);
+            match shape::take(self.word(), self.shape, fence, idle, contend)? {
+                Ok(kept) => return Ok(Taken::Won(kept)),
+                Err(Why::Place(blocked)) => return Ok(blocked),
+                Err(Why::Shape(Agreement::Disagreed(found)))
+                    if found.is_other_mode_of(self.shape) =>
+                {
+                    let holders = self
+                        .leases_of(found)
+                        .filter_map(|lease| self.holder(&lease));
+                    let in_the_way: Vec<Obstacle> = holders.collect();
+                    if !in_the_way.is_empty() {
+                        return Ok(Taken::OtherMode(in_the_way));
+                    }
+                    // They have ended since.
+                }
+                Err(Why::Shape(other)) => return Err(self.disagreed(other)),
             }
-            // Somebody wants another shape: whether he gets it is decided without this place.
-            drop(guard);
-            self.agree()?;
         }
         Err(LeaseError::Contended.into())
+    }
+
+    /// Takes a lease of the family if it is free, or this process's already.
+    pub(crate) fn contend(
+        self: &Arc<Self>,
+        lease: &Lease,
+        rules: &Lead,
+    ) -> Result<Taken, LimitError> {
+        let why = match rules.contend_until(lease.clone(), 0)? {
+            Contest::Won(guard) => return Ok(Taken::Won(Kept::new(guard, self))),
+            Contest::Refused(why) => why,
+        };
+        let obstacle = |peer, until_ms| Obstacle {
+            peer,
+            beyond: None,
+            until_ms,
+        };
+        Ok(Taken::Blocked(match why {
+            Refused::Held { by, until_ms, .. } => match self.holder(lease) {
+                Some(holder) if holder.peer == Some(by) => holder,
+                // It is another's, or nobody's, by now.
+                _ => obstacle(Some(by), until_ms),
+            },
+            Refused::NotBefore { at_ms, .. } => obstacle(None, at_ms),
+            // To be tried again at once.
+            Refused::Contended | Refused::TooLate | Refused::Cancelled => obstacle(None, 0),
+        }))
     }
 
     /// A place was taken, or given up: wakes who waits for one. A process that is killed before this had a
@@ -205,102 +328,4 @@ impl Family {
             futex::wake_all(&row.changes);
         }
     }
-}
-
-/// One caller's wait for a change of the family.
-pub(crate) struct Vigil<'a> {
-    family: &'a Family,
-    bedside: Bedside,
-    /// Who is watched, besides the one who is slept behind.
-    alarms: BTreeMap<PeerId, Alarm>,
-    seen: u32,
-}
-
-impl<'a> Vigil<'a> {
-    /// To be made before the caller looks whether he was cancelled.
-    pub(crate) fn new(family: &'a Family) -> Self {
-        Self {
-            bedside: Bedside::heeding(family.rules.cancel.as_ref()),
-            family,
-            alarms: BTreeMap::new(),
-            seen: 0,
-        }
-    }
-
-    /// To be called before each look at the places after which the caller may sleep.
-    pub(crate) fn listen(&mut self) {
-        let row = self.family.row.row();
-        // EDGE changed, waiter's half: the registration, then the fence, then the looks.
-        row.waited.store(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        // EDGE changed, acquire half.
-        self.seen = row.changes.load(Ordering::Acquire);
-    }
-
-    /// Sleeps until a place is taken or given up, one of those in the way dies or lapses, the rules' token is
-    /// cancelled, the arena is destroyed, or `until_ns` of the lease's clock.
-    pub(crate) fn sleep(
-        &mut self,
-        in_the_way: &[Obstacle],
-        until_ns: u64,
-    ) -> Result<Awake, LimitError> {
-        let family = self.family;
-        let lease = family.lease(0);
-        let now_ns = lease.now_ns();
-        if now_ns >= until_ns {
-            return Ok(Awake::TimeIsUp);
-        }
-        if family
-            .rules
-            .cancel
-            .as_ref()
-            .is_some_and(Cancel::is_cancelled)
-        {
-            return Ok(Awake::Cancelled);
-        }
-        let gone_ms = in_the_way.iter().map(|obstacle| obstacle.until_ms).min();
-        let gone_ns = gone_ms.map_or(u64::MAX, |ms| ms.saturating_mul(NS_PER_MS));
-        let mut until_ns = until_ns.min(gone_ns);
-        let mut peers = in_the_way.iter().filter_map(|obstacle| obstacle.peer);
-        let behind = peers.next();
-        if !self.watch(&peers.collect()) {
-            until_ns = until_ns.min(lease.in_ns(UNTOLD));
-        }
-        let word = Word::of(&family.row.row().changes);
-        let left = Duration::from_nanos(until_ns.saturating_sub(now_ns));
-        let on = On {
-            word: Some((word, self.seen)),
-            behind,
-            ..On::default()
-        };
-        self.bedside.sleep(lease.peers(), on, left);
-        match family.leases.inner.is_removed(lease.now_ns()) {
-            true => Err(LeaseError::Removed.into()),
-            false => Ok(Awake::Look),
-        }
-    }
-
-    /// Whether the deaths of all of these will be told.
-    fn watch(&mut self, others: &BTreeSet<PeerId>) -> bool {
-        let word: Arc<AtomicU32> = self.bedside.word();
-        let peers = self.family.lease(0).peers();
-        self.alarms.retain(|peer, _| others.contains(peer));
-        for &peer in others {
-            if !self.alarms.contains_key(&peer)
-                && let Ok(alarm) = peers.alarm(&word, Some(peer), None)
-            {
-                self.alarms.insert(peer, alarm);
-            }
-        }
-        self.alarms.len() == others.len()
-    }
-}
-
-/// Why a sleep ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Awake {
-    /// Something may have changed.
-    Look,
-    TimeIsUp,
-    Cancelled,
 }

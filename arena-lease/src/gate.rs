@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use arena_peers::core::{clock, futex};
-use arena_peers::{Arena, JoinError, PeerId, Peers, Sleep, Verdict};
+use arena_peers::{Arena, JoinError, PeerId, Peers, Sleep, Slept, Verdict};
 
 use crate::gate_protocol::{self, Door, Fault, Outcome};
 use crate::gate_word::{GateWord, Inside, MAX_INSIDE};
 use crate::layout::GATES;
 use crate::named_words::{GateOpenError, Named};
+use crate::wait::FIRST_LOOK;
 use crate::word::Bits;
 
 /// A named place that is entered with a fence and left, in front of something that must not be written by a leader
@@ -49,6 +50,8 @@ use crate::word::Bits;
 ///
 /// It guards what everybody writes *through it*: who writes without entering is not kept from it. It knows fences
 /// and not leases, so any number may be shown, and one that is too large locks everybody out who has a smaller one.
+/// What a process started in there may go on after its death: it is waited for only if it inherited what stands in for
+/// the process ([`Arena::stand_in`]).
 /// It lies in its arena: when that is destroyed and made anew, the new gate remembers nothing, and does not know who
 /// is still inside the old one. A guard that is leaked keeps its process inside until that ends; a process that executes
 /// another program has ended.
@@ -71,7 +74,7 @@ pub enum Enter {
     },
     /// Somebody is still inside, and not proven gone. Try again, or see to it that he ends.
     Busy {
-        /// Who.
+        /// Who. If he is dead, it is something that stands in for him ([`Arena::stand_in`]).
         by: PeerId,
         /// How many guards of that process are inside.
         guards: u64,
@@ -232,24 +235,45 @@ impl Door for Gate {
     }
 
     fn is_dead(&self, peer: PeerId) -> bool {
-        let verdict = self.peers.verdict_cached(peer, clock::boot_ms());
-        matches!(verdict, Verdict::Dead(_))
+        self.has_ended(peer) && !self.arena().may_have_stand_in(peer)
     }
 
     fn sleep(&self, part: u32, behind: PeerId, timeout: Duration) {
-        // Whatever ended the sleep, the caller looks at the word, and judges who is inside, anew.
-        let _slept = self.peers.sleep(&Sleep {
-            word: Some((futex::Word::quarter_of::<0>(self.named.word()), part)),
-            // This process itself would have to die first.
-            peer: Some(behind).filter(|&behind| self.arena().me_if_joined() != Some(behind)),
+        let part = (futex::Word::quarter_of::<0>(self.named.word()), part);
+        let on = |peer, timeout| Sleep {
+            word: Some(part),
+            peer,
             until_gone: true,
             timeout: Some(timeout),
             ..Sleep::default()
-        });
+        };
+        // Whatever ended the sleep, the caller looks at the word, and judges who is inside, anew.
+        if !self.has_ended(behind) {
+            // This process itself would have to die first.
+            let peer = Some(behind).filter(|_| self.arena().me_if_joined() != Some(behind));
+            let _slept = self.peers.sleep(&on(peer, timeout));
+            return;
+        }
+        // Nothing tells when that ends which stands in for him: most often soon, as he did.
+        let (mut left, mut look) = (timeout, FIRST_LOOK);
+        while !left.is_zero() && self.arena().may_have_stand_in(behind) {
+            let slept = self.peers.sleep(&on(None, look.min(left)));
+            if slept != Slept::TimedOut {
+                return;
+            }
+            (left, look) = (left.saturating_sub(look), look * 2);
+        }
     }
 
     fn wake_all(&self) {
         let _ = futex::Word::quarter_of::<0>(self.named.word()).wake_all();
+    }
+}
+
+impl Gate {
+    fn has_ended(&self, peer: PeerId) -> bool {
+        let verdict = self.peers.verdict_cached(peer, clock::boot_ms());
+        matches!(verdict, Verdict::Dead(_))
     }
 }
 

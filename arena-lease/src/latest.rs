@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use crate::PeerId;
-use crate::family::{Awake, Family, Obstacle, Taken, Vigil};
-use crate::guard::LeaseGuard;
+use crate::family::{Family, Obstacle, Taken};
 use crate::lead_options::Lead;
 use crate::lease::Lease;
 use crate::leases::Leases;
 use crate::limit::{ConcurrencyLimit, LimitError, Place};
 use crate::patience::{Pace, Patience};
-use crate::shape::Shape;
+use crate::shape::{Kind, Shape};
 use crate::standby::Waiting;
+use crate::vigil::{Awake, Vigil};
 
 /// The place where one works, and the places where one waits: 1 is next to it.
 const PRIMARY: usize = 0;
@@ -93,7 +93,7 @@ impl LatestStandby {
         let shape = Shape {
             places: 1,
             standbys: 3,
-            latest: true,
+            kind: Kind::Latest,
         };
         let family = Family::open(leases, name.as_ref(), shape, rules)?;
         let request = [name.as_ref(), b"#replace"].concat();
@@ -110,6 +110,22 @@ impl LatestStandby {
     pub fn replace(mut self, replaces: bool) -> Self {
         self.replaces = replaces;
         self
+    }
+
+    /// Shows how far the calling thread came as its name, which is the process's in ps and top when it is the main
+    /// thread: `acquire`, `standby3` to `standby1`, `primary`; `no-lock-acquired` when the
+    /// entry was taken, `no-lock-timeout`, `no-lock-retired` when a newer one waits instead. (The kernel
+    /// keeps 15 bytes of it.) It is called as before when this limit and its places are dropped, or by
+    /// [`restore_name`](Self::restore_name). Off unless called.
+    #[must_use]
+    pub fn show_state(self) -> Self {
+        self.limit.family().show_state();
+        self
+    }
+
+    /// Calls the thread as it was called before [`show_state`](Self::show_state).
+    pub fn restore_name(&self) {
+        self.limit.family().restore_name();
     }
 
     /// Who asks the one that works to make room: a newer worker that was told to [`replace`](Self::replace) it. One
@@ -136,7 +152,7 @@ impl LatestStandby {
             if let Some(by) = self.wanted_by() {
                 return Ok(Some(by));
             }
-            match vigil.sleep(&[], until_ns)? {
+            match vigil.sleep(Vec::new(), until_ns)? {
                 Awake::Look => {}
                 Awake::TimeIsUp | Awake::Cancelled => return Ok(None),
             }
@@ -159,6 +175,26 @@ impl LatestStandby {
     /// [`LimitError`]. Never because of what other processes hold.
     pub fn acquire(&self, patience: &Patience) -> Result<Succession, LimitError> {
         patience.check()?;
+        let family = self.limit.family();
+        family.stands("acquire");
+        let how = self.succeed(patience).map(|how| match how {
+            // A place of who is cancelled is not had, or lost.
+            Succession::EntryTaken | Succession::Lapsed if family.is_cancelled() => {
+                Succession::Cancelled
+            }
+            how => how,
+        });
+        family.ended(match &how {
+            Ok(Succession::Primary(_)) => Some("primary"),
+            Ok(Succession::EntryTaken | Succession::Lapsed) => Some("no-lock-acquired"),
+            Ok(Succession::TimedOut) => Some("no-lock-timeout"),
+            Ok(Succession::Replaced { .. }) => Some("no-lock-retired"),
+            Ok(Succession::Cancelled) | Err(_) => None,
+        });
+        how
+    }
+
+    fn succeed(&self, patience: &Patience) -> Result<Succession, LimitError> {
         let family = self.limit.family();
         if family.lease(PRIMARY).mine()
             && let Ok(place) = self.limit.attempt()?
@@ -187,20 +223,23 @@ impl LatestStandby {
                     pace.moved();
                     continue;
                 }
-                Step::Blocked(obstacle) => obstacle,
+                Step::Blocked(in_the_way) => in_the_way,
             };
             if !waiting.go_on()? {
                 return Ok(Succession::Lapsed);
             }
             if self.replaces && waiting.index() == FIRST && request.is_none() {
                 // Taken: by one that bows out just now, and its end wakes this one.
-                request = Request::make(family, &self.request)?;
+                request = match family.contend(&self.request, family.waiting())? {
+                    Taken::Won(kept) => Some(kept),
+                    Taken::Blocked(_) | Taken::OtherMode(_) => None,
+                };
             }
             let Some(until_ns) = pace.go_on() else {
                 return Ok(Succession::TimedOut);
             };
             // Who takes the place behind wakes this one too.
-            match vigil.sleep(&[in_the_way], until_ns)? {
+            match vigil.sleep(in_the_way, until_ns)? {
                 Awake::Look | Awake::TimeIsUp => {}
                 Awake::Cancelled => return Ok(Succession::Cancelled),
             }
@@ -213,8 +252,9 @@ impl LatestStandby {
         if waiting.index() > FIRST {
             let before = waiting.index() - 1;
             return Ok(match family.take(before)? {
-                Taken::Won(guard) => Step::To(Waiting::at(family, before, guard)),
-                Taken::Blocked(obstacle) => Step::Blocked(obstacle),
+                Taken::Won(kept) => Step::To(Waiting::at(family, before, kept)),
+                Taken::Blocked(obstacle) => Step::Blocked(vec![obstacle]),
+                Taken::OtherMode(holders) => Step::Blocked(holders),
             });
         }
         if let Some(by) = newer(family) {
@@ -226,40 +266,14 @@ impl LatestStandby {
                 Some(by) => Step::Ended(Succession::Replaced { by }),
                 None => Step::Ended(Succession::Primary(place)),
             },
-            Err(in_the_way) => Step::Blocked(in_the_way[0]),
+            Err(in_the_way) => Step::Blocked(in_the_way),
         })
-    }
-}
-
-/// The one that works is asked to make room, until this is dropped.
-struct Request<'a> {
-    family: &'a Family,
-    guard: Option<LeaseGuard>,
-}
-
-impl<'a> Request<'a> {
-    fn make(family: &'a Family, lease: &Lease) -> Result<Option<Self>, LimitError> {
-        let guard = family.waiting().contend_until(lease.clone(), 0)?.won();
-        Ok(guard.map(|guard| {
-            family.changed();
-            Self {
-                family,
-                guard: Some(guard),
-            }
-        }))
-    }
-}
-
-impl Drop for Request<'_> {
-    fn drop(&mut self) {
-        drop(self.guard.take());
-        self.family.changed();
     }
 }
 
 enum Step<'a> {
     To(Waiting<'a>),
-    Blocked(Obstacle),
+    Blocked(Vec<Obstacle>),
     Ended(Succession),
 }
 

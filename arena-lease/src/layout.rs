@@ -18,7 +18,8 @@ use crate::protocol::{Cell, Mark};
 ///      0     8  lock      namers                             namers
 ///      8     8  high      namers, raised before a rename     namers: the fence that a named row starts at
 ///     16     8  named     namers, raised before the naming   who looks a name up: rows from here on are unborn
-///     24   104  reserved  nobody                             nobody
+///     24     8  namings   namers, + 1 after the naming       who waits for a name to have a row, and the kernel
+///     32    96  reserved  nobody                             nobody
 /// ```
 #[repr(C, align(128))]
 #[derive(Debug)]
@@ -26,9 +27,10 @@ pub(crate) struct Head {
     pub(crate) lock: LockWord,
     pub(crate) high: AtomicU64,
     pub(crate) named: AtomicU64,
-    pub(crate) reserved: [AtomicU64; 13],
+    pub(crate) namings: AtomicU64,
+    pub(crate) reserved: [AtomicU64; 12],
 }
-layout!(Head is 128 { lock @ 0, high @ 8, named @ 16, reserved @ 24 });
+layout!(Head is 128 { lock @ 0, high @ 8, named @ 16, namings @ 24, reserved @ 32 });
 
 /// One lease.
 ///
@@ -87,6 +89,13 @@ pub(crate) mod at {
     pub(crate) const NAME_LEN: u64 = 128;
     pub(crate) const NAME: u64 = 136;
     pub(crate) const NAMED: u64 = 16;
+}
+
+/// The same of a word with a name.
+pub(crate) mod named_at {
+    pub(crate) const WORD: u64 = 0;
+    pub(crate) const NAME_LEN: u64 = 16;
+    pub(crate) const NAME: u64 = 24;
 }
 
 pub(crate) const HEAD_BYTES: u64 = 128;
@@ -236,6 +245,9 @@ mod tests {
         assert_eq!(at::NAME_LEN, at(offset_of!(Row, name_len)));
         assert_eq!(at::NAME, at(offset_of!(Row, name)));
         assert_eq!(at::NAMED, at(offset_of!(Head, named)));
+        assert_eq!(named_at::WORD, at(offset_of!(NamedWord, word)));
+        assert_eq!(named_at::NAME_LEN, at(offset_of!(NamedWord, name_len)));
+        assert_eq!(named_at::NAME, at(offset_of!(NamedWord, name)));
         assert_eq!(HEAD_BYTES, at(size_of::<Head>()));
         assert_eq!(ROW_BYTES, at(size_of::<Row>()));
     }

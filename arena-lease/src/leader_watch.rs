@@ -2,11 +2,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arena_peers::core::thread::start_quiet;
+use arena_peers::core::wiped::PerProcess;
 use arena_peers::ring;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
@@ -15,13 +16,12 @@ use crate::error::LeaseError;
 use crate::lease::Lease;
 use crate::leases::Leases;
 use crate::live::Live;
-use crate::protocol::{self, World as _};
+use crate::protocol;
 use crate::stats::Stats;
-use crate::ttl::Ttl;
 use crate::wait::{Bedside, On};
-use crate::word::{Owner, Word};
+use crate::word::Word;
 
-/// How often a name is looked for that has no row: nobody would tell of its coming back.
+/// How often a name is looked for that has no row, though who names one tells: he may be killed before he does.
 const NAMELESS: Duration = Duration::from_secs(1);
 
 /// How often in a row the lease is read again because it changed hands meanwhile.
@@ -29,6 +29,24 @@ const TRIES: u32 = 64;
 
 /// It asks for verdicts, which read small files.
 const STACK_BYTES: usize = 128 * 1024;
+
+/// Of each process its own number: a child finds 0, and takes another. (Two can share a pid, and neither need be
+/// attached.)
+static PROCESS: PerProcess<u64> = PerProcess::forked_freely();
+
+/// The next number. Not wiped: those of a child are beyond its parent's.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+fn this_process() -> Option<u64> {
+    let number = PROCESS.with(|number| {
+        if *number == 0 {
+            // Relaxed: only that it is another one.
+            *number = NEXT.fetch_add(1, Ordering::Relaxed);
+        }
+        *number
+    });
+    number.ok()
+}
 
 /// Tells whenever another process leads, or nobody: after an acquisition, a release, a takeover, the holder's proven
 /// death, its lapse, and the renewal of a lease that had lapsed.
@@ -62,7 +80,7 @@ pub struct LeaderWatch {
     lease: Lease,
     told: Option<Leader>,
     /// Whose the thread is.
-    me: Option<PeerId>,
+    process: Option<u64>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -83,16 +101,16 @@ struct Leader {
 }
 
 impl Leases {
-    /// Watches who holds the lease of this name, which is given a row if it has none. Acquires nothing.
+    /// Watches who holds the lease of this name. Acquires nothing, gives it no row, and needs no attachment
+    /// ([`ArenaOptions::unattached`](crate::ArenaOptions::unattached)).
     ///
     /// Starts a thread, and takes one descriptor.
     ///
     /// # Errors
     ///
-    /// As [`lease`](Self::lease), and [`LeaseError::Helper`].
+    /// [`LeaseError::Name`], [`LeaseError::Helper`].
     pub fn watch(&self, name: impl AsRef<[u8]>) -> Result<LeaderWatch, LeaseError> {
-        let lease = self.lease(name, Ttl::DEFAULT.duration())?;
-        let me = lease.me()?;
+        let lease = self.lease_if_any(name.as_ref())?;
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let event = EventFd::from_flags(flags).map_err(|errno| LeaseError::Helper(errno.into()))?;
         let shared = Arc::new(Shared {
@@ -107,7 +125,7 @@ impl Leases {
         Ok(LeaderWatch {
             lease,
             told: None,
-            me: Some(me),
+            process: this_process(),
             shared,
             thread: Some(thread.map_err(LeaseError::Helper)?),
         })
@@ -171,7 +189,7 @@ impl LeaderWatch {
     }
 
     fn is_forked(&self) -> bool {
-        self.lease.me_if_joined() != self.me
+        this_process() != self.process
     }
 
     /// Makes the descriptor unreadable.
@@ -242,6 +260,8 @@ fn next_leader(
         if lease.is_removed() {
             return Err(LeaseError::Removed);
         }
+        // Before the look for the name.
+        let namings = lease.leases().inner.table.namings();
         let turn = lease.on_row_beside(bedside, |row| {
             let word = protocol::watched(row)?;
             let leader = Leader::of(row, word);
@@ -265,7 +285,11 @@ fn next_leader(
                 let Some(left) = left() else {
                     return Ok(None);
                 };
-                bedside.sleep(lease.peers(), On::default(), left.min(NAMELESS));
+                let on = On {
+                    word: Some(namings),
+                    ..On::default()
+                };
+                bedside.sleep(lease.peers(), on, left.min(NAMELESS));
             }
         }
     }
@@ -273,13 +297,9 @@ fn next_leader(
 
 impl Leader {
     fn of(row: &Live<'_>, word: Word) -> Self {
-        let by = match word.owner {
-            Owner::Peer(by) if !word.is_over(row.now_ns()) && !row.is_dead(by, word.fence) => {
-                Some(by)
-            }
-            _ => None,
-        };
-        let fence = word.fence;
-        Self { by, fence }
+        Self {
+            by: row.holding(word).map(|holding| holding.by),
+            fence: word.fence,
+        }
     }
 }

@@ -15,6 +15,7 @@ use crate::protocol::{self, Fault, World as _};
 use crate::snapshot::{Snapshot, pack_heir};
 use crate::stats::{Holder, Stats};
 use crate::term::nanoseconds;
+use crate::trace;
 use crate::ttl::Ttl;
 use crate::wait::Bedside;
 use crate::word::{Bits, NS_PER_MS};
@@ -162,11 +163,17 @@ impl Lease {
                     }
                     // Refused: successors learn of this process's death later, and nothing else changes.
                     let _ = self.inner().peers.hang_bell();
+                    if self.acquired() != Some(hold.fence) {
+                        trace::acquired(&self.name, &hold);
+                    }
                     // Relaxed: a number of this handle's own.
                     self.acquired.store(hold.fence, Ordering::Relaxed);
                     return Ok(Acquire::Held(hold));
                 }
-                Some(refused) => return Ok(refused),
+                Some(Acquire::Refused(why)) => {
+                    trace::refused(&self.name, &why);
+                    return Ok(Acquire::Refused(why));
+                }
                 // The row went to another name while this one was free.
                 None => self.move_to(self.inner().find_or_name(&self.name)?),
             }

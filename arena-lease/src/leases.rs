@@ -113,6 +113,17 @@ impl Leases {
         LeasesOptions::new().open(arena)
     }
 
+    /// The table of `arena`, if it has one: makes none, takes no lock, and needs no attachment.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn find(arena: &Arena) -> Result<Option<Self>, TableError> {
+        // One whose entry is damaged is none: opening it says so.
+        let is_there = Table::is_in(arena) || arena.refused() > 0;
+        is_there.then(|| Self::open(arena)).transpose()
+    }
+
     /// The lease of this name: 1 to [`MAX_NAME_BYTES`](crate::MAX_NAME_BYTES) bytes, any but NUL. Acquires
     /// nothing. `ttl` is what [`Lease::acquire`] and [`Lease::renew`] ask for.
     ///
@@ -124,13 +135,18 @@ impl Leases {
     /// [`LeaseError::Name`], [`LeaseError::Ttl`], [`LeaseError::TableFull`]; [`LeaseError::Lock`] when another
     /// process is stopped while it names a row.
     pub fn lease(&self, name: impl AsRef<[u8]>, ttl: Duration) -> Result<Lease, LeaseError> {
-        let bytes = name.as_ref();
-        let name = Name::new(bytes).ok_or_else(|| LeaseError::Name {
-            name: String::from_utf8_lossy(bytes).into_owned(),
-        })?;
+        let name = name_of(name.as_ref())?;
         let ttl = Ttl::new(ttl)?;
         let row = self.inner.find_or_name(&name)?;
         Ok(Lease::new(self.clone(), name, ttl, row))
+    }
+
+    /// The lease of this name, whether it has a row or not: for who only looks.
+    pub(crate) fn lease_if_any(&self, name: &[u8]) -> Result<Lease, LeaseError> {
+        let name = name_of(name)?;
+        // The first is as good as any: its name is compared.
+        let row = self.inner.table.find(&name).unwrap_or(0);
+        Ok(Lease::new(self.clone(), name, Ttl::DEFAULT, row))
     }
 
     /// The leases that have a row, with what is known of them.
@@ -155,6 +171,12 @@ impl Leases {
     }
 }
 
+fn name_of(bytes: &[u8]) -> Result<Name, LeaseError> {
+    Name::new(bytes).ok_or_else(|| LeaseError::Name {
+        name: String::from_utf8_lossy(bytes).into_owned(),
+    })
+}
+
 impl Inner {
     pub(crate) fn find_or_name(&self, name: &Name) -> Result<u32, LeaseError> {
         self.table
@@ -172,9 +194,9 @@ impl Inner {
 
     pub(crate) fn stats(&self, row: Snapshot) -> Option<Stats> {
         let attachment = |slot| self.arena.attachment(slot);
-        stats_of(row, self.clock.now_ns(), attachment, |peer| {
-            self.verdict(peer)
-        })
+        let verdict = |peer| self.verdict(peer);
+        let stand_in = |peer| self.arena.may_have_stand_in(peer);
+        stats_of(row, self.clock.now_ns(), attachment, verdict, stand_in)
     }
 
     /// Whether the arena's file was removed, as far as this process knows: it asks the system at most ten times

@@ -102,26 +102,16 @@
 //! [`ConcurrencyLimit`] lets at most N processes be at something at once; [`WithStandby`] lets M more wait for it;
 //! [`LatestStandby`] lets one work and the newest of the others take over, while older ones bow out. Each place is a
 //! lease: `jobs#1`, `jobs#standby1` and so on. They are what the `IPC::ConcurrencyLimit` family is in Perl:
-//!
-//! | there | here |
-//! |---|---|
-//! | `IPC::ConcurrencyLimit->new(max_procs => N)` | [`ConcurrencyLimit::open`]; all callers must name the same N |
-//! | `path`, `file_prefix`, lock files | an arena, and the limit's name |
-//! | `get_lock` | [`try_acquire`](ConcurrencyLimit::try_acquire), [`acquire_timeout`](ConcurrencyLimit::acquire_timeout) |
-//! | `release_lock`, the object's end | [`Place::release`], dropping the [`Place`]; its process's death, at once |
-//! | `is_locked`, `lock_id` | [`Place`], [`Place::id`] |
-//! | `heartbeat` | [`Place::heartbeat`], which detects a loss |
-//! | `WithStandby`, `standby_max_procs` | [`WithStandby`] |
-//! | `retries => n`, `retries => sub {…}`, `interval` | [`Patience::attempts`], [`Patience::ask`], [`Patience::every`] |
-//! | `WithLatestStandby`, `poll_time`, `timeout` | [`LatestStandby`]; nothing is polled; [`Patience::timeout`] |
-//! | "no lock" | [`Standby`] and [`Succession`] say why: full, timed out, replaced, cancelled |
-//! | 0 is "unlimited" | 0 is refused; leave it out |
+//! [`migration`] has each of its options and methods, and what it is here.
 //!
 //! # Features
 //!
 //! - `cli`: the command `arena-lease`.
 //! - `tokio`: `Lead::acquire` and `Term::lost` as futures that may be dropped anywhere. They run on any executor; of
 //!   tokio they need its channels alone, and one thread of this crate's waits for each `acquire`.
+//! - `tracing`: events, under the target `arena_lease`: acquisitions (info), takeovers and losses (warn), releases and
+//!   the moves of who waits for a place (info), refusals (debug). Some come from the thread that renews, which a slow
+//!   subscriber holds up; a subscriber must not use leases itself.
 //!
 //! # What it does not do
 //!
@@ -167,6 +157,7 @@ mod leader_watch;
 mod lease;
 mod leases;
 mod limit;
+mod limit_view;
 mod live;
 mod loss;
 mod name;
@@ -176,16 +167,22 @@ mod outcome;
 mod patience;
 mod protocol;
 mod shape;
+mod shown;
 mod snapshot;
 mod standby;
 mod stats;
 mod step;
 mod table;
 mod term;
+mod trace;
 mod ttl;
 mod view;
+mod vigil;
 mod wait;
 mod word;
+
+#[doc = include_str!("migration.md")]
+pub mod migration {}
 
 /// The crate that knows who is attached to an arena, for what is not named here.
 pub use arena_peers as peers;
@@ -205,11 +202,13 @@ pub use leader_watch::LeaderWatch;
 pub use lease::Lease;
 pub use leases::{Leases, LeasesOptions};
 pub use limit::{ConcurrencyLimit, LimitError, Place, PlaceState};
+pub use limit_view::LimitState;
 pub use loss::Loss;
 pub use name::MAX_NAME_BYTES;
 pub use named_words::GateOpenError;
 pub use outcome::{Acquire, Hold, Lost, Refused, Renewed, TookOver};
 pub use patience::{Patience, Waited};
+pub use shape::Kind as LimitKind;
 pub use standby::{Standby, WithStandby};
 pub use stats::{Holder, Stats};
 pub use table::MAX_ROWS;

@@ -10,15 +10,16 @@ use std::time::Duration;
 use arena_peers::core::wiped::PerProcess;
 
 use crate::error::LeaseError;
-use crate::family::{Awake, Family, Obstacle, Taken, Vigil};
-use crate::guard::LeaseGuard;
+use crate::family::{Family, Kept, Obstacle, Taken};
 use crate::lead_options::Lead;
+use crate::lease::Lease;
 use crate::leases::Leases;
 use crate::loss::Loss;
 use crate::named_words::GateOpenError;
-use crate::shape::Shape;
+use crate::shape::{Kind, MAX_STANDBYS, Shape};
 use crate::stats::Holder;
 use crate::term::Term;
+use crate::vigil::{Awake, Vigil};
 
 /// At most N processes at once: N places, each a lease of its own, so that none ever leaks.
 ///
@@ -29,6 +30,9 @@ use crate::term::Term;
 /// The places of the limit `jobs` are the leases `jobs#1`, `jobs#2` …, so every place has its own fence, and
 /// [`Lease`](crate::Lease) shows who has it. All callers must name the same N: one that does not is refused while
 /// anybody has a place, and changes N for all when nobody has.
+///
+/// A limit can be [shared](Self::open_shared) as well: then its N places are free while nobody shares, and it is
+/// shared while nobody has one of its places.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -73,11 +77,9 @@ pub struct Place {
 }
 
 #[derive(Debug)]
-pub(crate) struct Held {
-    /// `None` once it was given up.
-    guard: Option<LeaseGuard>,
+struct Held {
+    kept: Kept,
     index: usize,
-    family: Arc<Family>,
 }
 
 /// One place of a limit, as it was at some moment.
@@ -136,7 +138,50 @@ impl ConcurrencyLimit {
         let shape = Shape {
             places: places.get(),
             standbys: 0,
-            latest: false,
+            kind: Kind::Exclusive,
+        };
+        Ok(Self::of(Family::open(leases, name.as_ref(), shape, rules)?))
+    }
+
+    /// The same limit for who shares it: up to `sharers` at once, and none of them beside one that has one of its
+    /// `places`. As readers stand to writers: whoever [opens](Self::open) the limit with the same `places`, and no
+    /// standbys, gets a place when all who share have ended.
+    ///
+    /// Each share is a lease, `jobs#shared1` and so on, and a row of the table. A process that has a place in the one
+    /// mode is in its own way in the other. Nobody is preferred: while some always share, nobody gets a place.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let arena = arena_lease::ArenaOptions::new().anonymous()?;
+    /// use std::num::NonZeroU16;
+    /// use arena_lease::{ConcurrencyLimit, Lead, Leases};
+    ///
+    /// let (leases, rules) = (Leases::open(&arena)?, Lead::default());
+    /// let (one, many) = (NonZeroU16::MIN, NonZeroU16::new(64).unwrap());
+    /// let readers = ConcurrencyLimit::open_shared(&leases, "index", one, many, &rules)?;
+    /// let writer = ConcurrencyLimit::open(&leases, "index", one, &rules)?;
+    /// let reading = readers.try_acquire()?;
+    /// assert!(writer.try_acquire()?.is_none());
+    /// drop(reading);
+    /// assert!(writer.try_acquire()?.is_some());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open); [`LimitError::Option`] for more than 8,191 who share.
+    pub fn open_shared(
+        leases: &Leases,
+        name: impl AsRef<[u8]>,
+        places: NonZeroU16,
+        sharers: NonZeroU16,
+        rules: &Lead,
+    ) -> Result<Self, LimitError> {
+        at_most("the number of sharers", sharers)?;
+        let shape = Shape {
+            places: places.get(),
+            standbys: sharers.get(),
+            kind: Kind::Shared,
         };
         Ok(Self::of(Family::open(leases, name.as_ref(), shape, rules)?))
     }
@@ -155,7 +200,8 @@ impl ConcurrencyLimit {
         &self.inner.family
     }
 
-    /// Takes a place if one is free; the one that this process has, if it has one. `None`: all are taken.
+    /// Takes a place if one is free; the one that this process has, if it has one. `None`: all are taken, or the limit
+    /// is in the other mode ([`open_shared`](Self::open_shared)).
     ///
     /// Never sleeps. Costs up to N refused acquires.
     ///
@@ -188,32 +234,37 @@ impl ConcurrencyLimit {
                 Ok(place) => return Ok(Some(place)),
                 Err(in_the_way) => in_the_way,
             };
-            match vigil.sleep(&in_the_way, until_ns)? {
+            match vigil.sleep(in_the_way, until_ns)? {
                 Awake::Look => {}
                 Awake::TimeIsUp | Awake::Cancelled => return Ok(None),
             }
         }
     }
 
-    /// How many places are taken, by living processes whose deadline has not passed. Each place at another moment.
+    /// How many places are taken, by living processes whose deadline has not passed; of a limit that is shared now, how
+    /// many share it. Each place at another moment.
     #[must_use]
     pub fn in_use(&self) -> usize {
         let family = self.family();
-        (0..family.main())
-            .filter(|&place| family.occupant(place).is_some())
+        let leases = family.worked_at();
+        leases
+            .iter()
+            .filter(|lease| family.holder(lease).is_some())
             .count()
     }
 
-    /// The places, with who has them: first those that are worked at, then those that are waited at.
+    /// The places, with who has them: first those that are worked at, or the shares of a limit that is shared now, then
+    /// those that are waited at.
     #[must_use]
     pub fn places(&self) -> Vec<PlaceState> {
         let family = self.family();
-        (0..family.len())
-            .map(|place| PlaceState {
-                lease: family.lease(place).name(),
-                holder: family.lease(place).holder(),
-            })
-            .collect()
+        let standbys = (family.main()..family.len()).map(|place| family.lease(place).clone());
+        let leases = family.worked_at().into_iter().chain(standbys);
+        let state = |lease: Lease| PlaceState {
+            lease: lease.name(),
+            holder: lease.holder(),
+        };
+        leases.map(state).collect()
     }
 
     /// The name.
@@ -226,7 +277,7 @@ impl ConcurrencyLimit {
     pub(crate) fn attempt(&self) -> Result<Result<Place, Vec<Obstacle>>, LimitError> {
         let attempted = PLACES.with(|places| {
             let kept = places.get(&self.inner.id).and_then(Weak::upgrade);
-            if let Some(held) = kept.filter(|held| held.is_held()) {
+            if let Some(held) = kept.filter(|held| held.kept.is_leading()) {
                 return Ok(Ok(Place { held }));
             }
             let taken = self.take_any();
@@ -245,11 +296,23 @@ impl ConcurrencyLimit {
         let mut in_the_way = Vec::new();
         for index in own.into_iter().chain(0..family.main()) {
             match family.take(index)? {
-                Taken::Won(guard) => return Ok(Ok(Place::new(guard, index, family))),
+                Taken::Won(kept) => return Ok(Ok(Place::new(kept, index))),
                 Taken::Blocked(obstacle) => in_the_way.push(obstacle),
+                Taken::OtherMode(holders) => return Ok(Err(holders)),
             }
         }
         Ok(Err(in_the_way))
+    }
+}
+
+/// Refuses a number of leases behind the places that a shape has no room for.
+pub(crate) fn at_most(what: &'static str, number: NonZeroU16) -> Result<(), LimitError> {
+    match number.get() > MAX_STANDBYS {
+        true => Err(LimitError::Option {
+            what,
+            found: number.to_string(),
+        }),
+        false => Ok(()),
     }
 }
 
@@ -261,17 +324,13 @@ impl Drop for Inner {
 }
 
 impl Place {
-    pub(crate) fn new(guard: LeaseGuard, index: usize, family: &Arc<Family>) -> Self {
+    fn new(kept: Kept, index: usize) -> Self {
         Self {
-            held: Arc::new(Held {
-                guard: Some(guard),
-                index,
-                family: Arc::clone(family),
-            }),
+            held: Arc::new(Held { kept, index }),
         }
     }
 
-    /// Which place it is: 1 to N.
+    /// Which place it is: 1 to N, or to as many as share.
     #[must_use]
     pub fn id(&self) -> u16 {
         u16::try_from(self.held.index + 1).expect("there are at most 65,535 places")
@@ -294,26 +353,10 @@ impl Place {
     /// How it had been lost before.
     pub fn release(self) -> Result<(), Loss> {
         match Arc::try_unwrap(self.held) {
-            Ok(mut held) => held.end(),
+            Ok(held) => held.kept.release(),
             // The others still work there.
-            Err(held) => held.term().loss().map_or(Ok(()), Err),
+            Err(held) => held.kept.loss().map_or(Ok(()), Err),
         }
-    }
-}
-
-impl Held {
-    fn term(&self) -> &Term {
-        self.guard.as_ref().expect("taken by its end alone")
-    }
-
-    fn is_held(&self) -> bool {
-        self.guard.as_ref().is_some_and(|guard| guard.is_leading())
-    }
-
-    fn end(&mut self) -> Result<(), Loss> {
-        let ended = self.guard.take().map_or(Ok(()), LeaseGuard::release);
-        self.family.changed();
-        ended
     }
 }
 
@@ -321,15 +364,6 @@ impl Deref for Place {
     type Target = Term;
 
     fn deref(&self) -> &Term {
-        self.held.term()
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if self.guard.is_some() {
-            // Told to whoever asks the term, and to the callback.
-            let _how = self.end();
-        }
+        &self.held.kept
     }
 }

@@ -13,7 +13,7 @@ use crate::outcome::TookOver;
 use crate::protocol::World;
 use crate::snapshot::{pack_heir, pack_since};
 use crate::wait::{Bedside, On};
-use crate::word::{NS_PER_MS, Word};
+use crate::word::{NS_PER_MS, Owner, Word};
 
 /// How long to sleep where an end would not be told.
 const UNTOLD: Duration = Duration::from_secs(1);
@@ -26,7 +26,32 @@ pub(crate) struct Live<'a> {
     pub(crate) bedside: &'a Bedside,
 }
 
+/// Who holds.
+pub(crate) struct Holding {
+    pub(crate) by: PeerId,
+    /// It is dead, and who works on its behalf is not, or cannot be asked.
+    pub(crate) beyond: Option<Keeps>,
+}
+
 impl Live<'_> {
+    /// Who holds by this word: nobody whose lease lapsed, or who is proven dead and left no companion.
+    pub(crate) fn holding(&self, word: Word) -> Option<Holding> {
+        let Owner::Peer(by) = word.owner else {
+            return None;
+        };
+        if word.is_over(self.now_ns()) {
+            return None;
+        }
+        let beyond = match self.inner.is_dead(by) {
+            false => None,
+            true => match self.keeps(by, word.fence) {
+                Keeps::No => return None,
+                keeps => Some(keeps),
+            },
+        };
+        Some(Holding { by, beyond })
+    }
+
     /// Sleeps until who leads may be another one than `leader`, whom `word` was found to name.
     pub(crate) fn watch(&self, word: Word, leader: Option<PeerId>, timeout: Duration) {
         let half = word.half::<u128>().expect("it was decoded");
@@ -55,20 +80,25 @@ impl Live<'_> {
             // It is another's by now.
             return;
         };
-        let told = match self.keeps(word.fence) {
+        let most = match self.keeps(by, word.fence) {
             Keeps::No => return,
-            Keeps::Perhaps => true,
-            Keeps::Yes(process) => self.bedside.hear_of(word.fence, process),
+            Keeps::Perhaps => Duration::MAX,
+            Keeps::Yes(process) => match self.bedside.hear_of(word.fence, process) {
+                true => Duration::MAX,
+                false => UNTOLD,
+            },
+            Keeps::StandIn => self.bedside.until_look(word.fence).min(UNTOLD),
         };
-        let timeout = if told { timeout } else { timeout.min(UNTOLD) };
+        let timeout = timeout.min(most);
         let on = On { behind: None, ..on };
         self.bedside.sleep(&self.inner.peers, on, timeout);
     }
 
-    fn keeps(&self, fence: u64) -> Keeps {
+    fn keeps(&self, by: PeerId, fence: u64) -> Keeps {
         // Relaxed: the kernel proved its writer dead before.
         let companion = self.row.companion.load(Ordering::Relaxed);
-        keeps(companion, fence, own_namespace())
+        let stand_in = || self.inner.arena.may_have_stand_in(by);
+        keeps(companion, fence, own_namespace, stand_in)
     }
 }
 
@@ -109,7 +139,7 @@ impl World for Live<'_> {
     }
 
     fn is_dead(&self, peer: PeerId, fence: u64) -> bool {
-        self.inner.is_dead(peer) && matches!(self.keeps(fence), Keeps::No)
+        self.inner.is_dead(peer) && matches!(self.keeps(peer, fence), Keeps::No)
     }
 
     fn is_heir(&self, fence: u64, peer: PeerId) -> bool {

@@ -77,14 +77,13 @@ impl Named {
             Some(found) if found.kind() == kind => found,
             _ => arena.carve(region, kind, HEAD_BYTES + ROWS * ROW_BYTES)?,
         };
-        let rows = region.len_bytes().saturating_sub(HEAD_BYTES) / ROW_BYTES;
+        let rows = rows_in(region.len_bytes());
         if rows == 0 {
             return Err(GateOpenError::Damaged {
                 found: region.len_bytes(),
                 expected: HEAD_BYTES + ROW_BYTES,
             });
         }
-        let rows = rows.min(MAX_ROWS);
         let at = match find(&region, rows, &name) {
             Some(at) => at,
             None => give(&region, rows, &name)?,
@@ -111,7 +110,13 @@ fn row(region: &Region, at: u64) -> &NamedWord {
         .expect("the rows were counted from the region's length")
 }
 
-fn places(rows: u64) -> impl Iterator<Item = u64> {
+/// How many rows of a region of this length are looked at.
+pub(crate) fn rows_in(len_bytes: u64) -> u64 {
+    (len_bytes.saturating_sub(HEAD_BYTES) / ROW_BYTES).min(MAX_ROWS)
+}
+
+/// Where the rows are.
+pub(crate) fn places(rows: u64) -> impl Iterator<Item = u64> {
     (0..rows).map(|index| HEAD_BYTES + index * ROW_BYTES)
 }
 

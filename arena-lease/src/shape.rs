@@ -8,10 +8,13 @@
 //!
 //! bits of a shape
 //!   0 ..  16     places, 1 to 65,535
-//!  16 ..  30     standbys
-//!  30            latest: the standbys are those of a `LatestStandby`
+//!  16 ..  29     standbys; of a shared one: how many share
+//!  29 ..  31     kind: 0 exclusive, 1 latest (the standbys are those of a `LatestStandby`), 2 shared
 //!  31            1
 //! ```
+//!
+//! A limit that some have exclusively and others share is one of two shapes, each with leases of its own, and
+//! changes between them as between any two.
 //!
 //! A shape changes only while nobody has a place. Who disagrees writes what he wants, *then* looks; who takes a
 //! place takes it, *then* looks at this word, and gives the place back unless it says his shape alone. So either the
@@ -22,29 +25,64 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 
+use crate::name::Name;
 use crate::protocol::Cell;
 use crate::word::Bits;
 
 /// How often the word may change under one call.
 const ATTEMPTS: u32 = 64;
 
-/// How many places a limit has, and how many may wait.
+/// How many places a limit has, and how many may wait, or share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
     pub(crate) places: u16,
+    /// How many may wait; how many share, when it is [`Kind::Shared`].
     pub(crate) standbys: u16,
-    pub(crate) latest: bool,
+    pub(crate) kind: Kind,
+}
+
+/// Which of the limits it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Each place is one process's; others may wait.
+    Exclusive,
+    /// One works, and of those who wait the newest takes over.
+    Latest,
+    /// Many have it together, and nobody has a place.
+    Shared,
+}
+
+impl Kind {
+    const fn bits(self) -> u64 {
+        match self {
+            Self::Exclusive => 0,
+            Self::Latest => 1,
+            Self::Shared => 2,
+        }
+    }
+
+    const fn from_bits(bits: u16) -> Option<Self> {
+        match bits {
+            0 => Some(Self::Exclusive),
+            1 => Some(Self::Latest),
+            2 => Some(Self::Shared),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            places, standbys, ..
+            places,
+            standbys,
+            kind,
         } = self;
-        match (self.latest, standbys) {
-            (true, _) => f.write_str("the latest of its standbys"),
-            (false, 0) => write!(f, "{places} at once"),
-            (false, _) => write!(f, "{places} at once and {standbys} waiting"),
+        match (kind, standbys) {
+            (Kind::Latest, _) => f.write_str("the latest of its standbys"),
+            (Kind::Shared, _) => write!(f, "{places} at once, or shared by {standbys}"),
+            (Kind::Exclusive, 0) => write!(f, "{places} at once"),
+            (Kind::Exclusive, _) => write!(f, "{places} at once and {standbys} waiting"),
         }
     }
 }
@@ -61,8 +99,8 @@ pub(crate) enum Agreement {
     Corrupt(u128),
 }
 
-/// The most standbys that a shape has room for.
-pub(crate) const MAX_STANDBYS: u16 = (1 << 14) - 1;
+/// The most standbys, or sharers, that a shape has room for.
+pub(crate) const MAX_STANDBYS: u16 = (1 << 13) - 1;
 
 /// How the fields lie in a word: models use a narrower one.
 struct Widths;
@@ -77,14 +115,33 @@ impl Widths {
     }
 
     const fn standbys<B: Bits>() -> u32 {
-        Self::places::<B>() - 2
+        Self::places::<B>() - 3
     }
 }
 
 impl Shape {
+    /// How many places are worked at.
+    pub(crate) fn main(self) -> u16 {
+        match self.kind {
+            Kind::Shared => self.standbys,
+            Kind::Exclusive | Kind::Latest => self.places,
+        }
+    }
+
+    /// Whether these are the two modes of one limit: neither excludes that callers agree.
+    pub(crate) fn is_other_mode_of(self, other: Self) -> bool {
+        let modes = [self, other].map(|shape| (shape.kind, shape.standbys));
+        self.places == other.places
+            && matches!(
+                modes,
+                [(Kind::Exclusive, 0), (Kind::Shared, _)]
+                    | [(Kind::Shared, _), (Kind::Exclusive, 0)]
+            )
+    }
+
     fn bits<B: Bits>(self) -> u64 {
         let (places, standbys) = (Widths::places::<B>(), Widths::standbys::<B>());
-        let flags = 2 | u64::from(self.latest);
+        let flags = 4 | self.kind.bits();
         (flags << standbys | u64::from(self.standbys)) << places | u64::from(self.places)
     }
 
@@ -102,7 +159,7 @@ impl Shape {
         let shape = Self {
             places: field(0, places)?,
             standbys: field(places, standbys)?,
-            latest: field(places + standbys, 1)? == 1,
+            kind: Kind::from_bits(field(places + standbys, 2)?)?,
         };
         (shape.fits::<B>() && shape.bits::<B>() == bits).then_some(shape)
     }
@@ -152,8 +209,63 @@ impl Limits {
     }
 }
 
+/// The names of the leases of a limit's places: of those that are worked at, then of those that are waited at.
+pub(crate) fn names_of(limit: Name, shape: Shape) -> impl Iterator<Item = Vec<u8>> {
+    let (places, others) = match shape.kind {
+        Kind::Shared => (0, "shared"),
+        Kind::Exclusive | Kind::Latest => (shape.places, "standby"),
+    };
+    let places = (1..=places).map(|place| format!("#{place}"));
+    let others = (1..=shape.standbys).map(move |place| format!("#{others}{place}"));
+    places
+        .chain(others)
+        .map(move |suffix| [limit.to_vec(), suffix.into_bytes()].concat())
+}
+
+/// Why nothing was taken.
+pub(crate) enum Why<B> {
+    /// The place is another's.
+    Place(B),
+    /// The shape is not what the caller says; never [`Agreement::Agreed`].
+    Shape(Agreement),
+}
+
+/// Takes a place by `contend`, under the shape `mine`; what was taken and is not to be kept is dropped.
+pub(crate) fn take<C: Cell, P, B, E>(
+    cell: &C,
+    mine: Shape,
+    fence: impl Fn(Ordering),
+    mut is_idle: impl FnMut(Shape) -> bool,
+    mut contend: impl FnMut() -> Result<Result<P, B>, E>,
+) -> Result<Result<P, Why<B>>, E> {
+    for _ in 0..ATTEMPTS {
+        match agree(cell, mine, &fence, &mut is_idle) {
+            Agreement::Agreed => {}
+            other => return Ok(Err(Why::Shape(other))),
+        }
+        match contend()? {
+            Ok(place) if is_agreed(cell, mine, &fence) => return Ok(Ok(place)),
+            // Somebody wants another shape: whether he gets it is decided without this place.
+            Ok(place) => drop(place),
+            Err(why) => return Ok(Err(Why::Place(why))),
+        }
+    }
+    Ok(Err(Why::Shape(Agreement::Contended)))
+}
+
+/// The shape that counts.
+pub(crate) fn present<C: Cell>(cell: &C) -> Option<Shape> {
+    // Relaxed: it may be another at once.
+    in_word(cell.load(Ordering::Relaxed)).flatten()
+}
+
+/// The shape that counts in this word, if one does yet; `None`: it is not a word that this library writes.
+pub(crate) fn in_word<B: Bits>(word: B) -> Option<Option<Shape>> {
+    Limits::decode(word).map(|limits| limits.now)
+}
+
 /// Whether the word says `mine` and nothing else, for a caller that has just taken a place.
-pub(crate) fn is_agreed<C: Cell>(cell: &C, mine: Shape, fence: impl Fn(Ordering)) -> bool {
+fn is_agreed<C: Cell>(cell: &C, mine: Shape, fence: impl Fn(Ordering)) -> bool {
     // EDGE shape: the place was taken, then the fence, then the look at the word.
     fence(Ordering::SeqCst);
     // Relaxed: the fence orders it.
@@ -215,7 +327,7 @@ mod tests {
         Shape {
             places,
             standbys: 0,
-            latest: false,
+            kind: Kind::Exclusive,
         }
     }
 
@@ -237,10 +349,10 @@ mod tests {
         #[test]
         fn every_shape_decodes_to_what_was_encoded(
             (places, standbys) in (1..=u16::MAX, 0..=MAX_STANDBYS),
-            latest: bool,
+            kind in prop::sample::select(vec![Kind::Exclusive, Kind::Latest, Kind::Shared]),
             turn: u64,
         ) {
-            let now = Some(Shape { places, standbys, latest });
+            let now = Some(Shape { places, standbys, kind });
             for wanted in [None, now] {
                 let limits = Limits { now, wanted, turn };
                 prop_assert_eq!(Limits::decode(limits.encode::<u128>()), Some(limits));
@@ -274,30 +386,51 @@ mod tests {
     }
 
     impl Limit {
+        /// Relaxed: see the fence before.
+        fn is_idle(&self, now: Shape) -> bool {
+            self.place(now.places).load(Ordering::Relaxed) == 0
+        }
+
+        fn place(&self, places: u16) -> &Number {
+            &self.places[usize::from(places) - 1]
+        }
+
         fn agree(&self, places: u16) -> Agreement {
             agree(&self.word, shape(places), crossed_fence, |now| {
-                // Relaxed: see the fence before.
-                self.places[usize::from(now.places) - 1].load(Ordering::Relaxed) == 0
+                self.is_idle(now)
             })
         }
 
         /// Whether the one place of this shape was had, and is kept.
         fn take(&self, places: u16) -> bool {
-            if self.agree(places) != Agreement::Agreed {
-                return false;
+            let contend = || {
+                let place = self.place(places);
+                place.store(1, Ordering::Relaxed);
+                Ok::<_, ()>(Ok::<_, ()>(Taken(place)))
+            };
+            let idle = |now| self.is_idle(now);
+            let taken = take(&self.word, shape(places), crossed_fence, idle, contend);
+            match taken.unwrap() {
+                Ok(place) => {
+                    std::mem::forget(place);
+                    true
+                }
+                Err(_) => false,
             }
-            let place = &self.places[usize::from(places) - 1];
-            place.store(1, Ordering::Relaxed);
-            let agreed = is_agreed(&self.word, shape(places), crossed_fence);
-            if !agreed {
-                place.store(0, Ordering::Relaxed);
-            }
-            agreed
+        }
+    }
+
+    /// Given back when it is dropped.
+    struct Taken<'a>(&'a Number);
+
+    impl Drop for Taken<'_> {
+        fn drop(&mut self) {
+            self.0.store(0, Ordering::Relaxed);
         }
     }
 
     #[test]
-    fn edge_shape_two_shapes_never_have_a_place_each() {
+    fn edge_shape_of_two_shapes_one_has_a_place_and_the_other_has_not() {
         check(3, || {
             let limit = limit(Some(shape(1)), None);
             let other = {
@@ -305,7 +438,8 @@ mod tests {
                 thread::spawn(move || limit.take(2))
             };
             let (one, other) = (limit.take(1), other.join().unwrap());
-            assert!(!(one && other));
+            assert!(!(one && other), "each has a place");
+            assert!(one || other, "each was in the other's way");
         });
     }
 

@@ -1,14 +1,15 @@
 //! At most so many at once, and so many who wait.
 
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
-use crate::family::{Awake, Family, Taken, Vigil};
-use crate::guard::LeaseGuard;
+use crate::family::{Family, Kept, Taken};
 use crate::lead_options::Lead;
 use crate::leases::Leases;
-use crate::limit::{ConcurrencyLimit, LimitError, Place};
+use crate::limit::{ConcurrencyLimit, LimitError, Place, at_most};
 use crate::patience::{Pace, Patience};
-use crate::shape::{MAX_STANDBYS, Shape};
+use crate::shape::{Kind, Shape};
+use crate::vigil::{Awake, Vigil};
 
 /// At most N processes at once, and at most M more that wait for a place.
 ///
@@ -67,7 +68,7 @@ impl WithStandby {
     ///
     /// # Errors
     ///
-    /// As [`ConcurrencyLimit::open`]; [`LimitError::Option`] for more than 16,383 who wait.
+    /// As [`ConcurrencyLimit::open`]; [`LimitError::Option`] for more than 8,191 who wait.
     pub fn open(
         leases: &Leases,
         name: impl AsRef<[u8]>,
@@ -75,21 +76,32 @@ impl WithStandby {
         standbys: NonZeroU16,
         rules: &Lead,
     ) -> Result<Self, LimitError> {
-        if standbys.get() > MAX_STANDBYS {
-            return Err(LimitError::Option {
-                what: "the number of standbys",
-                found: standbys.to_string(),
-            });
-        }
+        at_most("the number of standbys", standbys)?;
         let shape = Shape {
             places: places.get(),
             standbys: standbys.get(),
-            latest: false,
+            kind: Kind::Exclusive,
         };
         let family = Family::open(leases, name.as_ref(), shape, rules)?;
         Ok(Self {
             limit: ConcurrencyLimit::of(family),
         })
+    }
+
+    /// Shows how far the calling thread came as its name, which is the process's in ps and top when it is the main
+    /// thread: `acquire`, `standby1` and so on, `primary`; `no-lock-acquired` when all
+    /// places are taken, those to wait at included, and `no-lock-timeout`. (The kernel
+    /// keeps 15 bytes of it.) It is called as before when this limit and its places are dropped, or by
+    /// [`restore_name`](Self::restore_name). Off unless called.
+    #[must_use]
+    pub fn show_state(self) -> Self {
+        self.limit.family().show_state();
+        self
+    }
+
+    /// Calls the thread as it was called before [`show_state`](Self::show_state).
+    pub fn restore_name(&self) {
+        self.limit.family().restore_name();
     }
 
     /// The limit without its standbys: who has the places, and taking one without waiting.
@@ -107,6 +119,23 @@ impl WithStandby {
     /// [`LimitError`]. Never because of what other processes hold.
     pub fn acquire(&self, patience: &Patience) -> Result<Standby, LimitError> {
         patience.check()?;
+        let family = self.limit.family();
+        family.stands("acquire");
+        let how = self.wait(patience).map(|how| match how {
+            // A place of who is cancelled is not had, or lost.
+            Standby::Full if family.is_cancelled() => Standby::Cancelled,
+            how => how,
+        });
+        family.ended(match &how {
+            Ok(Standby::Held(_)) => Some("primary"),
+            Ok(Standby::Full) => Some("no-lock-acquired"),
+            Ok(Standby::TimedOut) => Some("no-lock-timeout"),
+            Ok(Standby::Cancelled) | Err(_) => None,
+        });
+        how
+    }
+
+    fn wait(&self, patience: &Patience) -> Result<Standby, LimitError> {
         let family = self.limit.family();
         if let Ok(place) = self.limit.attempt()? {
             return Ok(Standby::Held(place));
@@ -128,7 +157,7 @@ impl WithStandby {
             let Some(until_ns) = pace.go_on() else {
                 return Ok(Standby::TimedOut);
             };
-            match vigil.sleep(&in_the_way, until_ns)? {
+            match vigil.sleep(in_the_way, until_ns)? {
                 Awake::Look | Awake::TimeIsUp => {}
                 Awake::Cancelled => return Ok(Standby::Cancelled),
             }
@@ -138,29 +167,31 @@ impl WithStandby {
 
 /// A place that is waited at, given up when this is dropped.
 pub(crate) struct Waiting<'a> {
-    family: &'a Family,
-    guard: Option<LeaseGuard>,
+    family: &'a Arc<Family>,
+    /// `None` once it was lost.
+    kept: Option<Kept>,
     index: usize,
 }
 
 impl<'a> Waiting<'a> {
     /// At the first of these places that is free.
     pub(crate) fn begin(
-        family: &'a Family,
+        family: &'a Arc<Family>,
         places: impl IntoIterator<Item = usize>,
     ) -> Result<Option<Self>, LimitError> {
         for index in places {
-            if let Taken::Won(guard) = family.take(index)? {
-                return Ok(Some(Self::at(family, index, guard)));
+            if let Taken::Won(kept) = family.take(index)? {
+                return Ok(Some(Self::at(family, index, kept)));
             }
         }
         Ok(None)
     }
 
-    pub(crate) fn at(family: &'a Family, index: usize, guard: LeaseGuard) -> Self {
+    pub(crate) fn at(family: &'a Arc<Family>, index: usize, kept: Kept) -> Self {
+        family.stands(&format!("standby{}", index + 1 - family.main()));
         Self {
             family,
-            guard: Some(guard),
+            kept: Some(kept),
             index,
         }
     }
@@ -171,21 +202,13 @@ impl<'a> Waiting<'a> {
 
     /// Whether the place is still this process's: one that was lost is taken again, if nobody else has it.
     pub(crate) fn go_on(&mut self) -> Result<bool, LimitError> {
-        if self.guard.as_ref().is_some_and(|guard| guard.is_leading()) {
+        if self.kept.as_ref().is_some_and(|kept| kept.is_leading()) {
             return Ok(true);
         }
-        self.guard = None;
-        match self.family.take(self.index)? {
-            Taken::Won(guard) => self.guard = Some(guard),
-            Taken::Blocked(_) => {}
+        self.kept = None;
+        if let Taken::Won(kept) = self.family.take(self.index)? {
+            self.kept = Some(kept);
         }
-        Ok(self.guard.is_some())
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        drop(self.guard.take());
-        self.family.changed();
+        Ok(self.kept.is_some())
     }
 }

@@ -60,9 +60,10 @@ pub(crate) fn stats_of(
     now_ns: u64,
     attachment: impl FnOnce(u16) -> Option<Attachment>,
     verdict: impl FnOnce(PeerId) -> Verdict,
+    stand_in: impl FnOnce(PeerId) -> bool,
 ) -> Option<Stats> {
     let word = Word::decode(row.word)?;
-    let holder = holder_of(row, word, now_ns, attachment, verdict);
+    let holder = holder_of(row, word, now_ns, attachment, verdict, stand_in);
     Some(Stats {
         name: row.name.to_vec(),
         held: holder.is_some(),
@@ -82,6 +83,7 @@ fn holder_of(
     now_ns: u64,
     attachment: impl FnOnce(u16) -> Option<Attachment>,
     verdict: impl FnOnce(PeerId) -> Verdict,
+    stand_in: impl FnOnce(PeerId) -> bool,
 ) -> Option<Holder> {
     let Owner::Peer(peer) = word.owner else {
         return None;
@@ -92,11 +94,13 @@ fn holder_of(
     // The row before the verdict: were it another's by then, the verdict is dead.
     let attachment = attachment(peer.slot()).filter(|found| found.id == peer);
     let verdict = match verdict(peer) {
-        Verdict::Dead(_) => match keeps(row.companion, word.fence, own_namespace()) {
-            Keeps::No => return None,
-            // Who works on its behalf lives on.
-            Keeps::Yes(_) | Keeps::Perhaps => Verdict::Unknown,
-        },
+        Verdict::Dead(_) => {
+            match keeps(row.companion, word.fence, own_namespace, || stand_in(peer)) {
+                Keeps::No => return None,
+                // Who works on its behalf lives on.
+                Keeps::Yes(_) | Keeps::Perhaps | Keeps::StandIn => Verdict::Unknown,
+            }
+        }
         verdict => verdict,
     };
     let identity = attachment.as_ref().and_then(|found| found.identity);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arena_peers::Arena;
-use arena_peers::core::{Acquired, Region};
+use arena_peers::core::{Acquired, Region, futex};
 
 use crate::clock::Clock;
 use crate::error::{LeaseError, TableError};
@@ -44,6 +44,11 @@ const fn len_bytes(rows: u32) -> u64 {
 }
 
 impl Table {
+    /// Whether there is one.
+    pub(crate) fn is_in(arena: &Arena) -> bool {
+        arena.find(REGION).is_some()
+    }
+
     /// Finds the table, or carves it with `rows` rows.
     pub(crate) fn open(arena: &Arena, rows: Option<u32>) -> Result<Self, TableError> {
         if let Some(asked) = rows.filter(|rows| !(1..=MAX_ROWS).contains(rows)) {
@@ -86,6 +91,23 @@ impl Table {
         // Relaxed: a row that is named at this moment may be missed. Whoever must not miss it has the lock.
         let named = self.head().named.load(Ordering::Relaxed);
         u32::try_from(named).unwrap_or(u32::MAX).min(self.rows)
+    }
+
+    /// What changes whenever a row was given a name, for who looks for one and then sleeps; as it was before the look.
+    pub(crate) fn namings(&self) -> (futex::Word<'_>, u32) {
+        let namings = &self.head().namings;
+        // EDGE renamed, acquire half: who sees the new count finds the row.
+        let seen = namings.load(Ordering::Acquire);
+        let low = u32::try_from(seen & u64::from(u32::MAX)).expect("the mask has 32 bits");
+        (futex::Word::low_half_of(namings), low)
+    }
+
+    fn tell_of_naming(&self) {
+        let namings = &self.head().namings;
+        // EDGE renamed, release half: the row has its name.
+        namings.fetch_add(1, Ordering::Release);
+        // Killed before this, they look by themselves.
+        let _ = futex::Word::low_half_of(namings).wake_all();
     }
 
     /// The row of this name. Takes no lock; looks at every row that was ever named.
@@ -135,6 +157,7 @@ impl Table {
                 Naming::Done { .. } => {
                     // Nobody sleeps on a free row for long, but whoever does looks its name up anew.
                     row.wake_all();
+                    self.tell_of_naming();
                     return Ok(index);
                 }
                 Naming::NotFree => {}

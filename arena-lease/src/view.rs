@@ -52,9 +52,7 @@ impl LeasesView {
     /// [`ViewError::Name`], [`ViewError::Named`], [`ViewError::Word`]; [`ViewError::Row`] when no row has the name,
     /// and one that is damaged may have had it.
     pub fn stats(&self, name: impl AsRef<[u8]>) -> Result<Option<Stats>, ViewError> {
-        let name = Name::new(name.as_ref()).ok_or_else(|| ViewError::Name {
-            name: String::from_utf8_lossy(name.as_ref()).into_owned(),
-        })?;
+        let name = Self::name(name.as_ref())?;
         let mut unreadable = None;
         for row in 0..self.named()? {
             match self.snapshot(row) {
@@ -85,6 +83,16 @@ impl LeasesView {
         self.rows
     }
 
+    pub(crate) fn name(bytes: &[u8]) -> Result<Name, ViewError> {
+        Name::new(bytes).ok_or_else(|| ViewError::Name {
+            name: String::from_utf8_lossy(bytes).into_owned(),
+        })
+    }
+
+    pub(crate) fn view(&self) -> &ArenaView {
+        self.region.view()
+    }
+
     /// How many rows ever had a name.
     fn named(&self) -> Result<u32, ViewError> {
         let found = self.region.word(at::NAMED).unwrap_or(0);
@@ -112,7 +120,9 @@ impl LeasesView {
         let view = self.region.view();
         let attachment = |slot| view.attachment(slot);
         let verdict = |peer| verdict_in(view, peer);
-        stats_of(seen, BootClock.now_ns(), attachment, verdict).ok_or(ViewError::Word {
+        let stand_in = |peer| view.may_have_stand_in(peer);
+        let now_ns = BootClock.now_ns();
+        stats_of(seen, now_ns, attachment, verdict, stand_in).ok_or(ViewError::Word {
             row,
             found: seen.word,
         })

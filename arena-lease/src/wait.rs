@@ -18,6 +18,9 @@ const SLACK: Duration = Duration::from_millis(200);
 /// How long to sleep where a cancellation would not be heard.
 const DEAF: Duration = Duration::from_secs(1);
 
+/// How soon to look again what stands in for a dead holder; doubled from then on.
+pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(1);
+
 /// What one wait keeps from sleep to sleep: its private word, which is rung by the process's watcher thread when
 /// the holder dies (should its bell not tell) and at a moment of the boot clock, which runs on while the machine
 /// sleeps; and by who cancels.
@@ -48,6 +51,8 @@ struct Kept {
     is_deaf: bool,
     /// The companion that is waited for, and of which fence it is.
     companion: Option<(u64, EndOf)>,
+    /// When to look next what stands in for a holder, and of which fence it is.
+    look: Option<(u64, Duration)>,
 }
 
 impl Bedside {
@@ -92,6 +97,19 @@ impl Bedside {
             kept.companion = end.map(|end| (fence, end));
         }
         kept.companion.is_some()
+    }
+
+    /// How long to sleep before the next look at what stands in for the holder under `fence`, of whose end nothing
+    /// tells: a millisecond, and twice as long each time.
+    pub(crate) fn until_look(&self, fence: u64) -> Duration {
+        let mut kept = self.kept.borrow_mut();
+        let look = &mut kept.get_or_insert_default().look;
+        let next = match look {
+            Some((of, last)) if *of == fence => last.saturating_mul(2),
+            _ => FIRST_LOOK,
+        };
+        *look = Some((fence, next));
+        next
     }
 
     /// Sleeps until something happens to what there is to sleep `on`, the private word is rung, the arena is

@@ -13,8 +13,8 @@ use nix::libc;
 use nix::pty::openpty;
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::sys::stat::Mode;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, mkfifo, setsid, tcgetpgrp};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{Pid, mkfifo, tcgetpgrp};
 
 mod shell;
 use shell::{Place, ended, pid};
@@ -89,8 +89,8 @@ fn cmd_is_ended_at_once_when_the_arena_is_destroyed_however_long_the_ttl() {
 #[test]
 fn cmd_has_the_grace_that_was_asked_for_and_its_group_gets_the_signal_too() {
     let place = Place::new();
-    // The shell waits for its child, which needs the signal as well to let it go on.
-    let script = "trap 'echo cleaned up; exit 0' TERM; echo ready; sleep 600";
+    // The shell waits for its child, which needs the signal as well to let it go on, and says when it is there to get it.
+    let script = "trap 'echo cleaned up; exit 0' TERM; sh -c 'echo ready; exec sleep 600'; exit 1";
     let (mut wrapper, mut lines) = place.running(&["-n", "--ttl", "1h", "--grace", "1h"], script);
     let mut rest = String::new();
     lines.read_line(&mut rest).unwrap();
@@ -174,7 +174,6 @@ fn program_on_a_terminal(place: &Place, program: &[&str]) -> (Child, File) {
     let mut command = shell::as_in_a_shell(program[0]);
     command.args(&program[1..]).env("ARENA_NAME", place.arena());
     let lead = || {
-        setsid()?;
         // SAFETY: takes a descriptor and a number.
         match unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) } {
             0 => Ok(()),
@@ -182,7 +181,7 @@ fn program_on_a_terminal(place: &Place, program: &[&str]) -> (Child, File) {
         }
     };
     let slave = || Stdio::from(pty.slave.try_clone().unwrap());
-    // SAFETY: setsid(2) and ioctl(2) may be called in a child of fork.
+    // SAFETY: ioctl(2) may be called in a child of fork.
     unsafe { command.pre_exec(lead) };
     let child = command.stdin(slave()).stdout(slave()).spawn().unwrap();
     (child, File::from(pty.master))
@@ -193,7 +192,9 @@ fn until(terminal: &mut File, text: &str) {
     let mut seen = Vec::new();
     let mut byte = [0];
     while !String::from_utf8_lossy(&seen).ends_with(text) {
-        assert_eq!(terminal.read(&mut byte).unwrap(), 1);
+        let read = terminal.read(&mut byte);
+        let so_far = String::from_utf8_lossy(&seen);
+        assert!(read.is_ok_and(|count| count == 1), "only {so_far:?}");
         seen.extend(byte);
     }
 }
@@ -238,35 +239,151 @@ fn ctrl_c_that_ends_cmd_ends_the_script_that_called_it_too() {
 #[test]
 fn a_file_that_was_removed_is_noticed_when_cmd_ends_at_the_latest() {
     let place = Place::new();
-    let (mut wrapper, _lines) = place.running(&["-n", "--ttl", "1h"], "read line");
+    let (mut wrapper, _lines) = place.running(&["-n", "--ttl", "1h"], "exec sleep 600");
     std::fs::remove_file(place.arena()).unwrap();
     kill(pid(&wrapper), Signal::SIGTERM).unwrap();
     assert_eq!(ended(&mut wrapper).code(), Some(123));
 }
 
+/// A shell with job control on a terminal, with a script.
+fn job_control(place: &Place, script: &str) -> (Child, File) {
+    let script = format!("RUN='{} run x -n --'; {script}", shell::BIN);
+    program_on_a_terminal(place, &["bash", "--norc", "-ic", &script])
+}
+
+/// The job says that it is ready, is stopped by Ctrl-Z, and goes on when the shell lets it.
+fn is_stopped_and_goes_on(job: &str) {
+    let place = Place::new();
+    // 148: stopped by TSTP, as without the wrapper.
+    let script = format!("{job}; echo stopped $?; fg; echo ended $?");
+    let (mut shell, mut terminal) = job_control(&place, &script);
+    until(&mut terminal, "ready\r\n");
+    terminal.write_all(b"\x1a").unwrap();
+    until(&mut terminal, "stopped 148\r\n");
+    terminal.write_all(b"hello\n").unwrap();
+    until(&mut terminal, "got hello\r\n");
+    until(&mut terminal, "ended 0\r\n");
+    assert_eq!(shell.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn ctrl_z_stops_the_job_and_the_shell_lets_it_go_on() {
+    is_stopped_and_goes_on("$RUN sh -c 'echo ready; read line; echo got $line'");
+}
+
+#[test]
+fn cmd_in_a_pipeline_reads_from_the_terminal_and_is_stopped_with_it() {
+    let cmd = "echo ready > /dev/tty; read line < /dev/tty; echo got $line";
+    is_stopped_and_goes_on(&format!("$RUN sh -c '{cmd}' | cat"));
+}
+
+/// Goal: with nobody above who would let the job go on, it goes on by itself: the kernel would not have stopped CMD.
+#[test]
+fn ctrl_z_without_a_shell_above_stops_nothing() {
     let place = Place::new();
     let script = "echo ready; read line; echo got $line";
     let (mut wrapper, mut terminal) = on_a_terminal(&place, script);
     until(&mut terminal, "ready\r\n");
-    let job = pid(&wrapper);
-    let cmd = tcgetpgrp(&terminal).unwrap();
-    terminal.write_all(b"\x1a").unwrap();
-    let stopped = waitpid(job, Some(WaitPidFlag::WUNTRACED)).unwrap();
-    assert_eq!(stopped, WaitStatus::Stopped(job, Signal::SIGSTOP));
-    assert_eq!(
-        tcgetpgrp(&terminal),
-        Ok(job),
-        "whoever stopped it has the terminal"
-    );
-    kill(job, Signal::SIGCONT).unwrap();
-    while tcgetpgrp(&terminal) != Ok(cmd) {
-        std::thread::yield_now();
+    for _ in 0..3 {
+        terminal.write_all(b"\x1a").unwrap();
     }
     terminal.write_all(b"hello\n").unwrap();
     until(&mut terminal, "got hello\r\n");
     assert_eq!(wrapper.wait().unwrap().code(), Some(0));
+}
+
+/// Goal: who stops CMD by its pid finds it stopped, also when the wrapper cannot stop as well, and its lease held.
+#[test]
+fn cmd_that_is_stopped_by_its_pid_stays_stopped_until_it_is_continued() {
+    let place = Place::new();
+    let (mut wrapper, mut terminal) = on_a_terminal(&place, "echo $$; read line; echo got $line");
+    let mut cmd = Vec::new();
+    while !cmd.ends_with(b"\n") {
+        let mut byte = [0];
+        assert_eq!(terminal.read(&mut byte).unwrap(), 1);
+        cmd.extend(byte);
+    }
+    let cmd: i32 = String::from_utf8(cmd).unwrap().trim().parse().unwrap();
+    let state = |pid: Pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit(") ").next().unwrap().chars().next().unwrap()
+    };
+    let (cmd, own) = (Pid::from_raw(cmd), pid(&wrapper));
+    kill(cmd, Signal::SIGSTOP).unwrap();
+    // It has taken the terminal back when it has dealt with that.
+    while tcgetpgrp(&terminal) != Ok(own) {
+        std::thread::yield_now();
+    }
+    assert_eq!(place.code(&["run", "x", "-n", "--", "true"]), 1);
+    assert_eq!((state(cmd), state(own)), ('T', 'S'));
+    kill(cmd, Signal::SIGCONT).unwrap();
+    terminal.write_all(b"hello\n").unwrap();
+    until(&mut terminal, "got hello\r\n");
+    assert_eq!(wrapper.wait().unwrap().code(), Some(0));
+}
+
+/// Goal: `arena-lease run … | less`: CMD does not take the terminal from the pager.
+#[test]
+fn a_pager_behind_cmd_reads_from_the_terminal() {
+    let place = Place::new();
+    let pager = "read line; echo paging $line; read key < /dev/tty; echo key $key";
+    let script = format!("$RUN sh -c 'while echo out; do :; done' | sh -c '{pager}'; exit 7");
+    let (mut shell, mut terminal) = job_control(&place, &script);
+    until(&mut terminal, "paging out\r\n");
+    terminal.write_all(b"q\n").unwrap();
+    until(&mut terminal, "key q\r\n");
+    assert_eq!(shell.wait().unwrap().code(), Some(7));
+    assert_eq!(place.code(&["run", "x", "-n", "--", "true"]), 0);
+}
+
+/// Method: what is forwarded comes in the order of the signals' numbers, so a second INT would come before USR1.
+#[test]
+fn ctrl_c_in_a_pipeline_reaches_cmd_once() {
+    let place = Place::new();
+    let cmd = "n=0; trap \"n=\\$((n + 1)); echo int\" INT; trap \"echo \\$n; exit 5\" USR1; \
+        echo ready; while :; do sleep 0.01; done";
+    let cat = "trap \"\" INT; exec cat";
+    let script = format!("set -o pipefail; $RUN sh -c '{cmd}' | sh -c '{cat}'; exit $?");
+    let (mut shell, mut terminal) = job_control(&place, &script);
+    until(&mut terminal, "ready\r\n");
+    terminal.write_all(b"\x03").unwrap();
+    until(&mut terminal, "int\r\n");
+    let wrapper = tcgetpgrp(&terminal).unwrap();
+    assert_eq!(command_of(wrapper), "arena-lease", "the first of the job");
+    kill(wrapper, Signal::SIGUSR1).unwrap();
+    until(&mut terminal, "1\r\n");
+    assert_eq!(shell.wait().unwrap().code(), Some(5));
+}
+
+fn command_of(process: Pid) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap();
+    name.trim().to_owned()
+}
+
+#[test]
+fn ctrl_c_that_ends_cmd_in_a_pipeline_is_what_the_wrapper_dies_of() {
+    let place = Place::new();
+    let script = "set -o pipefail; trap : INT; $RUN sh -c 'echo ready; exec sleep 600' \
+        | sh -c 'trap \"\" INT; exec cat'; kill -l $?; exit 7";
+    let (mut shell, mut terminal) = job_control(&place, script);
+    until(&mut terminal, "ready\r\n");
+    terminal.write_all(b"\x03").unwrap();
+    until(&mut terminal, "INT\r\n");
+    assert_eq!(shell.wait().unwrap().code(), Some(7));
+}
+
+/// Goal: who loses the lease ends what CMD started too, and not the rest of the pipeline.
+#[test]
+fn a_pipeline_outlives_cmd_when_the_lease_is_lost() {
+    let place = Place::new();
+    let cmd = "trap \"echo cleaned up; exit 0\" TERM; sh -c \"echo ready; exec sleep 600\"; exit 1";
+    let run = format!("{} run x -n --grace 1h -- sh -c '{cmd}'", shell::BIN);
+    let script = format!("set -o pipefail; {run} | cat; exit $?");
+    let (mut shell, mut terminal) = job_control(&place, &script);
+    until(&mut terminal, "ready\r\n");
+    destroy(&place);
+    until(&mut terminal, "cleaned up\r\n");
+    assert_eq!(ended(&mut shell).code(), Some(123));
 }
 
 /// Runs the child to its next entry of the system call `number`.

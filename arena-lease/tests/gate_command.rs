@@ -3,17 +3,19 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::ffi::OsStr;
-use std::io::BufReader;
+use std::io::{BufReader, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use arena_lease::{Acquire, Arena, Gate, Leases};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::mkfifo;
 
 mod shell;
-use shell::{BIN, Place, pid, started};
+use shell::{BIN, Place, ended, pid, started};
 
 /// `gate x --fence N` whose CMD says that it runs, and ends when its input does; returns after that.
 fn inside(place: &Place, fence: &str) -> (Child, BufReader<ChildStdout>) {
@@ -110,6 +112,52 @@ fn a_wrapper_that_is_stopped_inside_is_waited_for_and_one_that_is_killed_is_foll
     assert_eq!(place.code(&newer("1h")), 0);
     assert!(started.elapsed() < Duration::from_secs(30));
     older.wait().unwrap();
+}
+
+/// Goal: a wrapper that is killed is not followed while what it started is inside: CMD, and what CMD left behind.
+#[test]
+fn a_gate_whose_wrapper_was_killed_is_entered_when_cmd_is_gone_too_and_not_before() {
+    let place = Place::new();
+    let fifo = place.file("fifo");
+    mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+    // The kernel does not kill the first of them with its wrapper; the second is not the one that it would kill.
+    let deaf = "exec setpriv --pdeathsig clear sh -c 'echo running; read line < FIFO'";
+    let left_behind = "(read line < FIFO) & echo running; exec sleep 600";
+    for (fence, script) in [("7", deaf), ("9", left_behind)] {
+        let script = script.replace("FIFO", fifo.to_str().unwrap());
+        let mut command = place.command(&["gate", "x", "--fence", fence, "--"]);
+        let (mut older, _lines) = started({
+            command.args(["sh", "-c", &script]);
+            command
+        });
+        let newest = (fence.parse::<u64>().unwrap() + 1).to_string();
+        let newer = |wait| {
+            [
+                "gate", "x", "--fence", &newest, "-w", wait, "--", "echo", "next",
+            ]
+        };
+        let mut waiter = place
+            .command(&newer("1h"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        older.kill().unwrap();
+        older.wait().unwrap();
+        for wait in ["0", "0", "0", "1.2"] {
+            let output = place.output(&newer(wait));
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+        }
+        let said = String::from_utf8(place.output(&newer("0")).stderr).unwrap();
+        let expected = "dead, and what it started goes on) is still inside";
+        assert!(said.contains(expected), "{said}");
+        assert_eq!(waiter.try_wait().unwrap(), None);
+        std::fs::write(&fifo, "go on\n").unwrap();
+        let mut said = String::new();
+        let mut stdout = waiter.stdout.take().unwrap();
+        stdout.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "next\n");
+        assert_eq!(ended(&mut waiter).code(), Some(0));
+    }
 }
 
 #[test]

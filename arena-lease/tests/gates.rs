@@ -2,9 +2,9 @@
 //! a child of fork.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+mod common;
+
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,12 @@ use arena_lease::{
     Arena, ArenaOptions, Enter, EnterError, Fenced, Gate, GateGuard, GateOpenError, MAX_FENCE,
     StoreError,
 };
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
-use nix::unistd::{ForkResult, Pid, fork};
+use common::{Actor, at, place, role};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
 
 const LONG: Duration = Duration::from_secs(30);
-const ROLE: &str = "ARENA_LEASE_GATES_ROLE";
 
 fn gate_in(path: &Path) -> Gate {
     Gate::open(&Arena::open(path).unwrap(), "ledger").unwrap()
@@ -33,20 +33,12 @@ fn entered(outcome: Enter) -> GateGuard {
 /// A test only in name: what a copy of this binary does that was started with a role.
 #[test]
 fn a_role_is_played_when_it_is_asked_for() {
-    let Some(role) = std::env::var_os(ROLE) else {
+    let Some((role, path)) = role() else {
         return;
     };
-    let role = role.into_string().unwrap();
-    let [name, fence, path] = *role.splitn(3, ' ').collect::<Vec<_>>() else {
-        panic!("no such role: {role}");
-    };
+    let (name, fence) = role.split_once(' ').unwrap();
     let fence: u64 = fence.parse().unwrap();
-    let gate = gate_in(Path::new(path));
-    let at = |point: &str| {
-        println!("at {point}");
-        let mut line = String::new();
-        std::io::stdin().read_line(&mut line).unwrap();
-    };
+    let gate = gate_in(&path);
     match name {
         "inside" => {
             let guard = entered(gate.enter(fence, LONG).unwrap());
@@ -70,83 +62,6 @@ fn a_role_is_played_when_it_is_asked_for() {
     }
 }
 
-struct Actor {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Actor {
-    fn start(role: &str, fence: u64, path: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "a_role_is_played_when_it_is_asked_for",
-                "--nocapture",
-            ])
-            .env(ROLE, format!("{role} {fence} {}", path.display()))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self {
-            stdin: child.stdin.take().unwrap(),
-            stdout: BufReader::new(child.stdout.take().unwrap()),
-            child,
-        }
-    }
-
-    fn at(&mut self) -> String {
-        loop {
-            let mut line = String::new();
-            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "it ended");
-            // The test harness writes to the same line.
-            if let Some((_, said)) = line.split_once("at ") {
-                return said.trim().to_owned();
-            }
-        }
-    }
-
-    fn go_on(&mut self) {
-        writeln!(self.stdin).unwrap();
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id().try_into().unwrap())
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(self.pid(), signal).unwrap();
-    }
-
-    /// Stops it, and waits until it is stopped.
-    fn stop(&self) {
-        self.signal(Signal::SIGSTOP);
-        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT;
-        waitid(Id::Pid(self.pid()), flags).unwrap();
-    }
-
-    /// Kills it and waits until it is a zombie; it stays one.
-    fn kill_unreaped(&self) {
-        self.signal(Signal::SIGKILL);
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
-        waitid(Id::Pid(self.pid()), flags).unwrap();
-    }
-}
-
-impl Drop for Actor {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn place() -> (tempfile::TempDir, PathBuf) {
-    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-    let path = directory.path().join("arena");
-    (directory, path)
-}
-
 /// Waits until somebody barred the gate, which is done in one exchange with saying that he waits.
 fn until_barred(gate: &Gate) {
     while !gate.state().unwrap().is_barred {
@@ -158,7 +73,7 @@ fn until_barred(gate: &Gate) {
 fn who_was_killed_inside_is_followed_at_once() {
     let (_directory, path) = place();
     let gate = gate_in(&path);
-    let mut leader = Actor::start("inside", 5, &path);
+    let mut leader = Actor::start("inside 5", &path);
     assert_eq!(leader.at(), "inside");
     let inside = gate.state().unwrap().inside.unwrap();
     leader.kill_unreaped();
@@ -172,9 +87,9 @@ fn who_was_killed_inside_is_followed_at_once() {
 fn a_waiter_follows_one_that_is_killed_inside_while_it_waits() {
     let (_directory, path) = place();
     let gate = gate_in(&path);
-    let mut leader = Actor::start("inside", 5, &path);
+    let mut leader = Actor::start("inside 5", &path);
     assert_eq!(leader.at(), "inside");
-    let mut newer = Actor::start("wait", 6, &path);
+    let mut newer = Actor::start("wait 6", &path);
     assert_eq!(newer.at(), "waiting");
     until_barred(&gate);
     let started = Instant::now();
@@ -188,7 +103,7 @@ fn a_waiter_is_let_in_when_the_older_one_leaves() {
     let (_directory, path) = place();
     let gate = gate_in(&path);
     let guard = entered(gate.enter(5, LONG).unwrap());
-    let mut newer = Actor::start("wait", 6, &path);
+    let mut newer = Actor::start("wait 6", &path);
     assert_eq!(newer.at(), "waiting");
     until_barred(&gate);
     drop(guard);
@@ -201,7 +116,7 @@ fn a_waiter_is_let_in_when_the_older_one_leaves() {
 fn who_is_stopped_inside_keeps_a_newer_one_out_until_its_bound_and_is_refused_later() {
     let (_directory, path) = place();
     let gate = gate_in(&path);
-    let mut leader = Actor::start("inside", 5, &path);
+    let mut leader = Actor::start("inside 5", &path);
     assert_eq!(leader.at(), "inside");
     let inside = gate.state().unwrap().inside.unwrap();
     leader.stop();
@@ -227,7 +142,7 @@ fn who_waits_with_a_fence_in_the_middle_is_refused_when_a_newer_one_is_shown() {
     let (_directory, path) = place();
     let gate = gate_in(&path);
     let _guard = entered(gate.enter(5, LONG).unwrap());
-    let mut middle = Actor::start("wait", 6, &path);
+    let mut middle = Actor::start("wait 6", &path);
     assert_eq!(middle.at(), "waiting");
     until_barred(&gate);
     // A newer thread of this process, which does not wait for its older one.
@@ -242,7 +157,7 @@ fn another_process_under_the_same_fence_waits_for_its_turn() {
     let gate = gate_in(&path);
     let guard = entered(gate.enter(5, LONG).unwrap());
     let beside = entered(gate.enter(5, Duration::ZERO).unwrap());
-    let mut other = Actor::start("wait", 5, &path);
+    let mut other = Actor::start("wait 5", &path);
     assert_eq!(other.at(), "waiting");
     drop(guard);
     assert_eq!(gate.state().unwrap().guards, 1);
@@ -357,7 +272,7 @@ fn a_waiter_that_was_not_woken_looks_by_itself() {
     let (_directory, path) = place();
     let gate = gate_in(&path);
     let _guard = entered(gate.enter(5, LONG).unwrap());
-    let mut newer = Actor::start("wait", 6, &path);
+    let mut newer = Actor::start("wait 6", &path);
     assert_eq!(newer.at(), "waiting");
     until_barred(&gate);
     let region = gate.arena().find(b"gates").unwrap();

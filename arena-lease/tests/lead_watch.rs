@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{ThreadId, current};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arena_lease::{
     Arena, ArenaOptions, Clock, LeaderWatch, Lease, LeaseError, Leases, LeasesOptions, Stats,
@@ -247,6 +247,59 @@ fn a_watch_of_a_renewed_lease_is_hardly_ever_awake() {
     assert_eq!(watcher.at(), "None");
 }
 
+/// Goal: who watches a name without a row hears of its naming, and does not find it by his own look once a second.
+/// Method: so many watches one after the other, each asleep, that the looks alone would take ten times as long.
+#[test]
+fn a_name_that_is_given_its_first_row_is_told_at_once() {
+    const ROUNDS: u32 = 100;
+    let arena = ArenaOptions::new().anonymous().unwrap();
+    let leases = Leases::open(&arena).unwrap();
+    let own = nix::unistd::getpid();
+    let started = Instant::now();
+    for round in 0..ROUNDS {
+        let name = format!("lease {round}");
+        let mut watch = leases.watch(&name).unwrap();
+        assert_eq!(polled(&mut watch), (None, 0));
+        let asleep =
+            |(name, state, _): &(String, char, u64)| name == "arena-leader" && *state == 'S';
+        while !threads(own).iter().any(asleep) {
+            std::thread::yield_now();
+        }
+        let lease = leases.lease(&name, TTL).unwrap();
+        lease.acquire().unwrap().held().unwrap();
+        while polled(&mut watch).0.is_none() {}
+    }
+    assert!(started.elapsed() < Duration::from_secs(ROUNDS.into()) / 10);
+}
+
+#[test]
+fn a_watch_of_an_arena_that_was_opened_unattached_joins_nothing() {
+    let (_directory, path) = place();
+    let unattached = || ArenaOptions::new().unattached(&path).unwrap();
+    let attached = || ArenaOptions::new().view(&path).unwrap().attachments().len();
+    drop(Arena::open(&path).unwrap());
+    assert!(Leases::find(&unattached()).unwrap().is_none(), "none yet");
+    drop(leases_in(&path));
+
+    let arena = unattached();
+    let leases = Leases::find(&arena).unwrap().unwrap();
+    let mut watch = leases.watch("nightly").unwrap();
+    assert_eq!(polled(&mut watch), (None, 0), "it has no row");
+    assert_eq!(attached(), 0);
+    let mut holder = Actor::start("hold", &path);
+    let fence: u64 = holder.at().parse().unwrap();
+    while polled(&mut watch) != (Some(holder.child.id()), fence) {}
+    holder.kill_unreaped();
+    assert_eq!(polled(&mut watch), (None, fence), "by its pidfd or bell");
+    assert_eq!(leases.list().len(), 1);
+    assert_eq!(arena.me_if_joined(), None);
+    // The dead one.
+    assert_eq!(attached(), 1);
+    let me = arena.me().unwrap();
+    assert_eq!(arena.me_if_joined(), Some(me), "when it is needed");
+    assert_eq!(watch.next(Duration::ZERO).unwrap(), None);
+}
+
 #[test]
 fn a_watch_ends_when_the_arena_is_destroyed() {
     let (_directory, path) = place();
@@ -268,6 +321,7 @@ fn a_watch_ends_when_the_arena_is_destroyed() {
 fn a_damaged_lease_ends_the_watch() {
     let arena = ArenaOptions::new().anonymous().unwrap();
     let leases = LeasesOptions::new().rows(1).open(&arena).unwrap();
+    let _named = leases.lease("nightly", TTL).unwrap();
     let mut watch = leases.watch("nightly").unwrap();
     polled(&mut watch);
     let region = arena.find(b"leases").unwrap();
@@ -279,6 +333,7 @@ fn a_damaged_lease_ends_the_watch() {
 fn a_name_that_lost_its_row_is_nobodys_until_it_has_one_again() {
     let arena = ArenaOptions::new().anonymous().unwrap();
     let leases = LeasesOptions::new().rows(1).open(&arena).unwrap();
+    let _named = leases.lease("nightly", TTL).unwrap();
     let mut watch = leases.watch("nightly").unwrap();
     polled(&mut watch);
     let hourly = leases.lease("hourly", TTL).unwrap();

@@ -1,23 +1,21 @@
 //! Limits and standbys between real processes: each a copy of this test binary that does what it is told.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+mod common;
+
 use std::num::{NonZeroU16, NonZeroU32};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arena_lease::{
-    Arena, ConcurrencyLimit, LatestStandby, Lead, LeadOptions, Leases, LimitError, Patience, Place,
-    Standby, Succession, WithStandby,
+    Arena, Cancel, ConcurrencyLimit, LatestStandby, Lead, LeadOptions, Leases, LimitError,
+    Patience, Place, Standby, Succession, WithStandby,
 };
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
-use nix::unistd::{ForkResult, Pid, fork};
-
-const ROLE: &str = "ARENA_LEASE_LIMIT_ROLE";
+use common::{Actor, place, role, threads};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
 
 /// Nothing here may be found out by the passing of it.
 const HOUR: Duration = Duration::from_secs(3600);
@@ -38,26 +36,59 @@ fn shown(place: Option<&Place>) -> String {
     place.map_or("none".into(), |place| place.id().to_string())
 }
 
+fn refusal(error: &LimitError) -> String {
+    match error {
+        LimitError::Disagreed { found, asked, .. } => format!("{found}, not {asked}"),
+        error => format!("{error:?}"),
+    }
+}
+
+/// Has the limit in this mode and in that, 2,000 times. How often somebody was found there who must not be.
+fn mix(arena: &Arena, alone: &ConcurrencyLimit, shared: &ConcurrencyLimit, parity: u32) -> String {
+    let inside = arena.carve(b"inside", 1, 16).unwrap();
+    let [alone_at, shared_at] = [0, 8].map(|at| inside.at::<AtomicU64>(at).unwrap());
+    let mut wrong = 0;
+    for turn in parity..parity + 2_000 {
+        let is_alone = turn % 2 == 0;
+        let (limit, own, other) = match is_alone {
+            true => (alone, alone_at, shared_at),
+            false => (shared, shared_at, alone_at),
+        };
+        let place = limit.acquire_timeout(HOUR).unwrap().unwrap();
+        let before = own.fetch_add(1, Ordering::SeqCst);
+        let beside = other.load(Ordering::SeqCst);
+        wrong += u64::from(beside > 0 || (is_alone && before > 0));
+        std::thread::yield_now();
+        own.fetch_sub(1, Ordering::SeqCst);
+        place.release().unwrap();
+    }
+    wrong.to_string()
+}
+
 /// A test only in name: what a copy of this binary does that was started with a role.
 #[test]
 fn a_role_is_played_when_it_is_asked_for() {
-    let Some(path) = std::env::var_os(ROLE) else {
+    let Some((_, path)) = role() else {
         return;
     };
-    let leases = leases(Path::new(&path));
+    let leases = leases(&path);
     let mut place: Option<Place> = None;
+    let mut last: Option<LatestStandby> = None;
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
         let limit = |places| ConcurrencyLimit::open(&leases, "jobs", number(places), &rules());
+        let shared = |sharers| {
+            let (places, sharers) = (number("1"), number(sharers));
+            ConcurrencyLimit::open_shared(&leases, "jobs", places, sharers, &rules())
+        };
         let answer = match words[..] {
             ["try", places] => match limit(places).and_then(|limit| limit.try_acquire()) {
                 Ok(got) => {
                     place = got;
                     shown(place.as_ref())
                 }
-                Err(LimitError::Disagreed { found, asked, .. }) => format!("{found}, not {asked}"),
-                Err(error) => format!("{error:?}"),
+                Err(error) => refusal(&error),
             },
             ["wait", places] => {
                 println!("at waiting");
@@ -81,11 +112,14 @@ fn a_role_is_played_when_it_is_asked_for() {
                 let released = place.take().unwrap().release();
                 format!("{} {released:?}", wanted.is_some())
             }
-            [how @ ("latest" | "replace")] => {
-                let latest = LatestStandby::open(&leases, "jobs", &rules()).unwrap();
-                let latest = latest.replace(how == "replace");
+            [how @ ("latest" | "replace" | "shown")] => {
+                let mut latest = LatestStandby::open(&leases, "jobs", &rules()).unwrap();
+                latest = latest.replace(how == "replace");
+                if how == "shown" {
+                    latest = latest.show_state();
+                }
                 println!("at entering");
-                match latest.acquire(&Patience::new()).unwrap() {
+                match last.insert(latest).acquire(&Patience::new()).unwrap() {
                     Succession::Primary(got) => {
                         place = Some(got);
                         "primary".to_owned()
@@ -93,6 +127,37 @@ fn a_role_is_played_when_it_is_asked_for() {
                     Succession::Replaced { .. } => "replaced".to_owned(),
                     other => format!("{other:?}"),
                 }
+            }
+            ["share", sharers] => match shared(sharers).and_then(|limit| limit.try_acquire()) {
+                Ok(got) => {
+                    place = got;
+                    shown(place.as_ref())
+                }
+                Err(error) => refusal(&error),
+            },
+            ["share-later", sharers] => {
+                println!("at waiting");
+                place = shared(sharers).unwrap().acquire_timeout(HOUR).unwrap();
+                shown(place.as_ref())
+            }
+            ["mix", parity] => {
+                let parity: u32 = parity.parse().unwrap();
+                mix(
+                    leases.arena(),
+                    &limit("1").unwrap(),
+                    &shared("4").unwrap(),
+                    parity,
+                )
+            }
+            ["companion", pid] => {
+                let place = place.as_ref().unwrap();
+                let companion = place.lease().companion(place.fence()).unwrap();
+                companion.is(pid.parse().unwrap(), None);
+                "named".to_owned()
+            }
+            ["restore"] => {
+                last.as_ref().unwrap().restore_name();
+                "restored".to_owned()
             }
             ["release"] => format!("{:?}", place.take().unwrap().release()),
             ["beat"] => format!("{:?}", place.as_ref().unwrap().heartbeat()),
@@ -102,73 +167,9 @@ fn a_role_is_played_when_it_is_asked_for() {
     }
 }
 
-struct Actor {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Actor {
-    fn start(path: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "a_role_is_played_when_it_is_asked_for",
-                "--nocapture",
-            ])
-            .env(ROLE, path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self {
-            stdin: child.stdin.take().unwrap(),
-            stdout: BufReader::new(child.stdout.take().unwrap()),
-            child,
-        }
-    }
-
-    /// What it says next.
-    fn at(&mut self) -> String {
-        loop {
-            let mut line = String::new();
-            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "it ended");
-            // The test harness writes to the same line.
-            if let Some((_, said)) = line.split_once("at ") {
-                return said.trim().to_owned();
-            }
-        }
-    }
-
-    fn tell(&mut self, command: &str) {
-        writeln!(self.stdin, "{command}").unwrap();
-    }
-
-    fn ask(&mut self, command: &str) -> String {
-        self.tell(command);
-        self.at()
-    }
-
-    /// Kills it and waits until it is a zombie; it stays one.
-    fn kill_unreaped(&self) {
-        let pid = Pid::from_raw(self.child.id().try_into().unwrap());
-        kill(pid, Signal::SIGKILL).unwrap();
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
-        waitid(Id::Pid(pid), flags).unwrap();
-    }
-}
-
-impl Drop for Actor {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn place() -> (tempfile::TempDir, PathBuf) {
-    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-    let path = directory.path().join("arena");
-    (directory, path)
+/// A process that does what it is told.
+fn member(path: &Path) -> Actor {
+    Actor::start("member", path)
 }
 
 /// Returns when somebody has this place of the limit `jobs`.
@@ -182,7 +183,7 @@ fn until_held(path: &Path, suffix: &str) {
 #[test]
 fn so_many_have_a_place_and_no_more() {
     let (_directory, path) = place();
-    let [mut one, mut two, mut three] = [(); 3].map(|()| Actor::start(&path));
+    let [mut one, mut two, mut three] = [(); 3].map(|()| member(&path));
     assert_eq!(one.ask("try 2"), "1");
     assert_eq!(two.ask("try 2"), "2");
     assert_eq!(three.ask("try 2"), "none");
@@ -217,13 +218,13 @@ fn a_process_that_has_a_place_gets_the_same_again_and_the_last_handle_gives_it_u
 #[test]
 fn a_place_whose_holder_was_killed_is_free_at_once() {
     let (_directory, path) = place();
-    let mut survivor = Actor::start(&path);
+    let mut survivor = member(&path);
     assert_eq!(survivor.ask("try 2"), "1");
     for _ in 0..20 {
-        let mut victim = Actor::start(&path);
+        let mut victim = member(&path);
         assert_eq!(victim.ask("try 2"), "2");
         victim.kill_unreaped();
-        let mut next = Actor::start(&path);
+        let mut next = member(&path);
         assert_eq!(next.ask("try 2"), "2");
         assert_eq!(next.ask("release"), "Ok(())");
     }
@@ -233,11 +234,11 @@ fn a_place_whose_holder_was_killed_is_free_at_once() {
 fn a_waiter_is_woken_by_a_release_and_by_the_death_of_any_holder() {
     let (_directory, path) = place();
     for (index, by_death) in [(0, true), (1, true), (0, false), (1, false)] {
-        let mut holders = [(); 2].map(|()| Actor::start(&path));
+        let mut holders = [(); 2].map(|()| member(&path));
         let [first, second] = &mut holders;
         assert_eq!(first.ask("try 2"), "1");
         assert_eq!(second.ask("try 2"), "2");
-        let mut waiter = Actor::start(&path);
+        let mut waiter = member(&path);
         assert_eq!(waiter.ask("wait 2"), "waiting");
         match by_death {
             true => holders[index].kill_unreaped(),
@@ -248,9 +249,109 @@ fn a_waiter_is_woken_by_a_release_and_by_the_death_of_any_holder() {
 }
 
 #[test]
+fn many_share_and_nobody_has_a_place_beside_them_until_the_last_has_ended() {
+    let (_directory, path) = place();
+    let [mut one, mut two, mut three, mut writer] = [(); 4].map(|()| member(&path));
+    assert_eq!(one.ask("share 2"), "1");
+    assert_eq!(two.ask("share 2"), "2");
+    assert_eq!(three.ask("share 2"), "none");
+    assert_eq!(writer.ask("try 1"), "none");
+    let limit = ConcurrencyLimit::open(&leases(&path), "jobs", number("1"), &rules()).unwrap();
+    assert_eq!(limit.in_use(), 2);
+    assert_eq!(limit.places()[1].lease, b"jobs#shared2");
+    assert_eq!(writer.ask("wait 1"), "waiting");
+    assert_eq!(one.ask("release"), "Ok(())");
+    two.kill_unreaped();
+    assert_eq!(writer.at(), "1");
+    assert_eq!(three.ask("share 2"), "none");
+    assert_eq!(limit.in_use(), 1);
+    assert_eq!(three.ask("share-later 2"), "waiting");
+    writer.kill_unreaped();
+    assert_eq!(three.at(), "1");
+}
+
+#[test]
+fn who_shares_and_names_other_numbers_is_refused() {
+    let (_directory, path) = place();
+    let [mut one, mut other] = [(); 2].map(|()| member(&path));
+    assert_eq!(one.ask("share 2"), "1");
+    assert_eq!(
+        other.ask("share 3"),
+        "1 at once, or shared by 2, not 1 at once, or shared by 3"
+    );
+    assert_eq!(
+        other.ask("try 2"),
+        "1 at once, or shared by 2, not 2 at once"
+    );
+    assert_eq!(one.ask("release"), "Ok(())");
+    assert_eq!(other.ask("share 3"), "1");
+}
+
+#[test]
+fn a_process_that_shares_is_in_its_own_way() {
+    let (_directory, path) = place();
+    let leases = leases(&path);
+    let (one, many) = (number("1"), number("9"));
+    let shared = ConcurrencyLimit::open_shared(&leases, "jobs", one, many, &rules()).unwrap();
+    let alone = ConcurrencyLimit::open(&leases, "jobs", one, &rules()).unwrap();
+    let share = shared.try_acquire().unwrap().unwrap();
+    assert_eq!(
+        shared.try_acquire().unwrap().unwrap().fence(),
+        share.fence()
+    );
+    assert!(alone.try_acquire().unwrap().is_none());
+    drop(share);
+    let place = alone.try_acquire().unwrap().unwrap();
+    assert!(shared.try_acquire().unwrap().is_none());
+    assert_eq!(place.heartbeat(), Ok(()));
+}
+
+/// Goal: whoever has the limit alone is alone, and all come to their turn. Method: four processes have it in both modes
+/// in turns, and count in the arena who is there.
+#[test]
+fn of_processes_that_change_the_mode_all_the_time_none_is_beside_one_that_is_alone() {
+    let (_directory, path) = place();
+    let mut members = [(); 4].map(|()| member(&path));
+    for (index, member) in members.iter_mut().enumerate() {
+        member.tell(&format!("mix {}", index % 2));
+    }
+    for member in &mut members {
+        assert_eq!(member.at(), "0");
+    }
+}
+
+/// Goal: a place is as taken as its lease: a dead holder is not followed before what works on its behalf has ended.
+/// Method: another member plays that part.
+#[test]
+fn a_dead_holders_place_is_taken_until_its_companion_has_ended() {
+    let (_directory, path) = place();
+    let [mut holder, companion, mut waiter] = [(); 3].map(|()| member(&path));
+    assert_eq!(holder.ask("try 1"), "1");
+    assert_eq!(
+        holder.ask(&format!("companion {}", companion.pid())),
+        "named"
+    );
+    holder.kill_unreaped();
+    let limit = |places| ConcurrencyLimit::open(&leases(&path), "jobs", number(places), &rules());
+    assert_eq!(limit("1").unwrap().in_use(), 1);
+    assert!(matches!(limit("2"), Err(LimitError::Disagreed { .. })));
+    assert_eq!(waiter.ask("wait 1"), "waiting");
+    // It sleeps, and does not ask again and again.
+    let mut asleep = 0;
+    while asleep < 50 {
+        let is_asleep = threads(waiter.pid())
+            .iter()
+            .all(|(_, state, _)| *state == 'S');
+        asleep = if is_asleep { asleep + 1 } else { 0 };
+    }
+    companion.kill_unreaped();
+    assert_eq!(waiter.at(), "1");
+}
+
+#[test]
 fn who_disagrees_is_refused_while_anybody_has_a_place_and_changes_the_limit_after() {
     let (_directory, path) = place();
-    let [mut one, mut other] = [(); 2].map(|()| Actor::start(&path));
+    let [mut one, mut other] = [(); 2].map(|()| member(&path));
     assert_eq!(one.ask("try 2"), "1");
     assert_eq!(other.ask("try 3"), "2 at once, not 3 at once");
     assert_eq!(one.ask("release"), "Ok(())");
@@ -277,7 +378,7 @@ fn a_child_of_fork_has_no_place_and_takes_none_from_its_parent() {
         }
         ForkResult::Parent { child } => {
             let ended = waitpid(child, None).unwrap();
-            assert_eq!(ended, nix::sys::wait::WaitStatus::Exited(child, 0));
+            assert_eq!(ended, WaitStatus::Exited(child, 0));
         }
     }
     assert_eq!(place.heartbeat(), Ok(()));
@@ -287,7 +388,7 @@ fn a_child_of_fork_has_no_place_and_takes_none_from_its_parent() {
 #[test]
 fn so_many_wait_and_no_more_and_a_waiter_comes_next() {
     let (_directory, path) = place();
-    let [mut one, mut two, mut three] = [(); 3].map(|()| Actor::start(&path));
+    let [mut one, mut two, mut three] = [(); 3].map(|()| member(&path));
     assert_eq!(one.ask("standby 1 1"), "entering");
     assert_eq!(one.at(), "1");
     assert_eq!(two.ask("standby 1 1"), "entering");
@@ -306,7 +407,7 @@ fn so_many_wait_and_no_more_and_a_waiter_comes_next() {
 #[test]
 fn patience_makes_exactly_so_many_attempts_and_asks_after_each() {
     let (_directory, path) = place();
-    let mut holder = Actor::start(&path);
+    let mut holder = member(&path);
     assert_eq!(holder.ask("standby 1 2"), "entering");
     assert_eq!(holder.at(), "1");
     let leases = leases(&path);
@@ -355,12 +456,12 @@ fn patience_makes_exactly_so_many_attempts_and_asks_after_each() {
 #[test]
 fn of_workers_that_come_one_after_the_other_the_newest_waits_and_leads_next() {
     let (_directory, path) = place();
-    let mut master = Actor::start(&path);
+    let mut master = member(&path);
     assert_eq!(master.ask("latest"), "entering");
     assert_eq!(master.at(), "primary");
     let mut waiting: Option<Actor> = None;
     for _ in 0..5 {
-        let mut newer = Actor::start(&path);
+        let mut newer = member(&path);
         assert_eq!(newer.ask("latest"), "entering");
         if let Some(mut older) = waiting.replace(newer) {
             assert_eq!(older.at(), "replaced");
@@ -374,7 +475,7 @@ fn of_workers_that_come_one_after_the_other_the_newest_waits_and_leads_next() {
     let mut newest = waiting.unwrap();
     master.kill_unreaped();
     assert_eq!(newest.at(), "primary");
-    let mut last = Actor::start(&path);
+    let mut last = member(&path);
     assert_eq!(last.ask("latest"), "entering");
     until_held(&path, "standby1");
     assert_eq!(newest.ask("release"), "Ok(())");
@@ -382,13 +483,64 @@ fn of_workers_that_come_one_after_the_other_the_newest_waits_and_leads_next() {
 }
 
 #[test]
+fn who_was_cancelled_is_told_so_and_not_that_others_are_in_the_way() {
+    let (_directory, path) = place();
+    let (leases, one) = (leases(&path), number("1"));
+    let cancel = Cancel::new();
+    let rules = LeadOptions::new()
+        .ttl(HOUR)
+        .cancel(&cancel)
+        .build()
+        .unwrap();
+    let standby = WithStandby::open(&leases, "jobs", one, one, &rules).unwrap();
+    let latest = LatestStandby::open(&leases, "line", &rules).unwrap();
+    cancel.cancel();
+    let how = standby.acquire(&Patience::new()).unwrap();
+    assert!(matches!(how, Standby::Cancelled), "{how:?}");
+    let how = latest.acquire(&Patience::new()).unwrap();
+    assert!(matches!(how, Succession::Cancelled), "{how:?}");
+}
+
+/// The name of the thread that does what the member is told.
+fn until_called(member: &Actor, right: &str) {
+    while threads(member.pid()).iter().all(|(name, ..)| name != right) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_worker_is_called_by_how_far_it_came_and_as_before_when_it_is_told_to() {
+    let (_directory, path) = place();
+    let [mut one, mut two, mut three] = [(); 3].map(|()| member(&path));
+    assert_eq!(one.ask("latest"), "entering");
+    assert_eq!(one.at(), "primary");
+    let before = threads(one.pid());
+    assert!(
+        before.iter().all(|(name, ..)| name != "primary"),
+        "off unless told"
+    );
+    assert_eq!(two.ask("shown"), "entering");
+    until_called(&two, "standby1");
+    assert_eq!(three.ask("shown"), "entering");
+    assert_eq!(two.at(), "replaced");
+    until_called(&two, "no-lock-retired");
+    until_called(&three, "standby1");
+    assert_eq!(one.ask("release"), "Ok(())");
+    assert_eq!(three.at(), "primary");
+    until_called(&three, "primary");
+    assert_eq!(three.ask("restore"), "restored");
+    // The harness calls its thread by the test's name.
+    until_called(&three, &"a_role_is_played_when_it_is_asked_for"[..15]);
+}
+
+#[test]
 fn of_workers_that_come_all_at_once_one_waits_and_leads_next() {
     for _ in 0..5 {
         let (_directory, path) = place();
-        let mut master = Actor::start(&path);
+        let mut master = member(&path);
         assert_eq!(master.ask("latest"), "entering");
         assert_eq!(master.at(), "primary");
-        let mut workers: Vec<Actor> = (0..8).map(|_| Actor::start(&path)).collect();
+        let mut workers: Vec<Actor> = (0..8).map(|_| member(&path)).collect();
         workers.iter_mut().for_each(|worker| worker.tell("latest"));
         for worker in &mut workers {
             assert_eq!(worker.at(), "entering");
@@ -429,7 +581,7 @@ fn of_workers_that_come_all_at_once_one_waits_and_leads_next() {
 #[test]
 fn the_one_that_works_is_asked_to_make_room_and_gives_it_to_who_asked() {
     let (_directory, path) = place();
-    let [mut old, mut new] = [(); 2].map(|()| Actor::start(&path));
+    let [mut old, mut new] = [(); 2].map(|()| member(&path));
     assert_eq!(old.ask("latest"), "entering");
     assert_eq!(old.at(), "primary");
     old.tell("serve");

@@ -140,7 +140,8 @@ pub struct Counts {
 }
 
 impl Peers {
-    /// The peers of `arena`, of which this process is one. Allocates eight bytes a slot.
+    /// The peers of `arena`, of which this process is one once it is attached. Allocates eight bytes a
+    /// slot.
     #[must_use]
     pub fn new(arena: &Arena) -> Peers {
         Peers {
@@ -180,9 +181,21 @@ impl Peers {
     /// Never sleeps.
     pub fn verdict(&self, id: PeerId) -> Verdict {
         let bell = self.arena.bell(id.slot());
-        let identity = |id| identity_of(self.arena.attachment(PeerId::slot(id)), id);
-        let own = || self.arena.me_if_joined().and_then(identity);
-        judge(id, self.arena.probe(id), bell, || identity(id).zip(own()))
+        judge(id, self.arena.probe(id), bell, || {
+            self.identity(id).zip(self.own_identity())
+        })
+    }
+
+    fn identity(&self, id: PeerId) -> Option<Identity> {
+        identity_of(self.arena.attachment(id.slot()), id)
+    }
+
+    /// Joins nothing: who has no row yet is asked for.
+    fn own_identity(&self) -> Option<Identity> {
+        match self.arena.me_if_joined() {
+            Some(me) => self.identity(me),
+            None => Some(Identity::own()),
+        }
     }
 
     /// As [`verdict`](Self::verdict), and no system call when there is reason to believe that the peer

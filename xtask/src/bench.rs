@@ -49,13 +49,13 @@ const GROUPS: &[Group] = &[
     },
     Group {
         name: "takeover",
-        figures: &["takeover-flock", "takeover-lease"],
+        figures: &["takeover-flock", "takeover-lease", "takeover-standby"],
         rounds: 200,
         run: takeover::small,
     },
     Group {
         name: "idle",
-        figures: &["idle-flock", "idle-lease"],
+        figures: &["idle-flock", "idle-lease", "idle-standby"],
         rounds: 1,
         run: idle::measure,
     },
@@ -63,7 +63,11 @@ const GROUPS: &[Group] = &[
 
 const LARGE: Group = Group {
     name: "takeover-large",
-    figures: &["takeover-flock-1GiB", "takeover-lease-1GiB"],
+    figures: &[
+        "takeover-flock-1GiB",
+        "takeover-lease-1GiB",
+        "takeover-standby-1GiB",
+    ],
     rounds: 20,
     run: takeover::large,
 };

@@ -1,4 +1,6 @@
-//! A pool of real processes elects one leader over an arena, and loses it in three ways.
+//! A pool of real processes elects one leader over an arena, and loses it in three ways; then a rolling restart.
+
+mod rolling;
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +23,7 @@ const WORKERS: usize = 4;
 
 /// Shows it, with a timeline and a summary; false when a leader had no successor.
 pub(crate) fn run() -> bool {
-    match show() {
+    match show().and_then(|()| rolling::show()) {
         Ok(()) => true,
         Err(Stop::Failed(reason) | Stop::Skipped(reason)) => {
             println!("the demo failed: {reason}");
@@ -77,6 +79,12 @@ fn millis(ns: u64) -> String {
     format!("{}.{}", ns / 1_000_000, ns / 100_000 % 10)
 }
 
+/// One line of the timeline, `ns` after its start.
+fn line(ns: u64, number: usize, child: &Child, what: &str) {
+    let (ms, pid) = (ns / 1_000_000, child.pid());
+    println!("{ms:>7} ms  worker {number} (pid {pid}) {what}");
+}
+
 /// The workers, and what they said so far.
 struct Pool<'a> {
     scratch: &'a Scratch,
@@ -123,12 +131,8 @@ impl Pool<'_> {
 
     fn line(&self, at_ns: u64, who: usize, what: &str) {
         let worker = &self.workers[who];
-        let ms = at_ns.saturating_sub(self.began_ns) / 1_000_000;
-        println!(
-            "{ms:>7} ms  worker {} (pid {}) {what}",
-            worker.number,
-            worker.child.pid()
-        );
+        let ns = at_ns.saturating_sub(self.began_ns);
+        line(ns, worker.number, &worker.child, what);
     }
 
     fn hear(&mut self) -> Outcome<Heard> {

@@ -4,6 +4,9 @@ use nix::unistd::Pid;
 
 use crate::outcome::{Outcome, Stop};
 
+/// A tick of the processor, as the kernel shows it to people.
+pub(crate) const TICK_NS: u64 = 10_000_000;
+
 /// Two readings of one process tell what it did between them.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Activity {

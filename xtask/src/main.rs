@@ -17,6 +17,7 @@ mod runner;
 mod scenario;
 mod scenarios;
 mod scratch;
+mod standing;
 mod stepper;
 mod streams;
 mod symbols;

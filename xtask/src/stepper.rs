@@ -67,6 +67,12 @@ pub(crate) trait Section {
     /// whole section.
     fn prepare(&mut self, run: &mut Run, slow: bool) -> Outcome<String>;
 
+    /// Whether the child's other threads are held while the section runs: one that is woken by it would run into the
+    /// stepper's breakpoints. Not for a section that waits for one.
+    fn holds_other_threads(&self) -> bool {
+        false
+    }
+
     /// The file whose first bytes the section changes for others to see, where there is one.
     fn shared_file(&self) -> Option<&Path> {
         None
@@ -357,6 +363,9 @@ impl Stepper {
         let mut tracee = Tracee::seize(pid)?;
         self.zygote.tell("prepare")?;
         tracee.await_mark()?;
+        if section.holds_other_threads() {
+            tracee.hold_others()?;
+        }
         Ok(tracee)
     }
 

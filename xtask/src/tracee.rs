@@ -38,6 +38,8 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Tracee {
     pid: Pid,
+    /// Its other threads, as far as they are held.
+    others: Vec<Pid>,
 }
 
 /// What `siginfo` says when the trap was an instruction (int3) and not a step.
@@ -48,7 +50,26 @@ impl Tracee {
     pub(crate) fn seize(pid: Pid) -> Outcome<Self> {
         let options = ptrace::Options::PTRACE_O_EXITKILL | ptrace::Options::PTRACE_O_TRACESYSGOOD;
         ptrace::seize(pid, options)?;
-        Ok(Self { pid })
+        Ok(Self {
+            pid,
+            others: Vec::new(),
+        })
+    }
+
+    /// Holds all its other threads where they are, until it is let go: nothing runs in it but what is stepped.
+    pub(crate) fn hold_others(&mut self) -> Outcome {
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.pid))? {
+            let name = task?.file_name();
+            let thread = name.to_str().and_then(|name| name.parse().ok());
+            let thread = Pid::from_raw(thread.ok_or_else(|| Stop::failed("no thread's number"))?);
+            if thread != self.pid {
+                ptrace::seize(thread, ptrace::Options::PTRACE_O_EXITKILL)?;
+                ptrace::interrupt(thread)?;
+                waitpid(thread, Some(WaitPidFlag::__WALL))?;
+                self.others.push(thread);
+            }
+        }
+        Ok(())
     }
 
     /// Its pid.
@@ -115,17 +136,22 @@ impl Tracee {
     /// Kills it where it stands. It stays a zombie of its parent.
     pub(crate) fn kill(&mut self) -> Outcome {
         kill(self.pid, Signal::SIGKILL)?;
-        loop {
-            match waitpid(self.pid, Some(WaitPidFlag::__WALL))? {
-                WaitStatus::Signaled(..) | WaitStatus::Exited(..) => return Ok(()),
-                _ => {}
-            }
+        // The process has ended when its held threads have been seen to.
+        for &thread in self.others.iter().chain([&self.pid]) {
+            while !matches!(
+                waitpid(thread, Some(WaitPidFlag::__WALL))?,
+                WaitStatus::Signaled(..) | WaitStatus::Exited(..)
+            ) {}
         }
+        Ok(())
     }
 
     /// Lets it go.
     pub(crate) fn detach(self) -> Outcome {
-        Ok(ptrace::detach(self.pid, None)?)
+        for &thread in self.others.iter().chain([&self.pid]) {
+            ptrace::detach(thread, None)?;
+        }
+        Ok(())
     }
 
     /// Waits for the next stop that means something; hands other signals on.

@@ -7,7 +7,7 @@ use arena_peers::{PeerId, Peers};
 use super::Lease;
 use crate::error::LeaseError;
 use crate::leases::Inner;
-use crate::live::Live;
+use crate::live::{Holding, Live};
 use crate::outcome::Lost;
 use crate::protocol::{self, Fault};
 use crate::wait::Bedside;
@@ -42,6 +42,15 @@ impl Lease {
     /// The word, and the largest fence that was told lost; `None` when no row has the name.
     pub(crate) fn seen(&self) -> Result<Option<(Word, u64)>, LeaseError> {
         self.on_row(|row| Ok((protocol::load(row)?.1, protocol::told(row))))
+    }
+
+    /// Who holds, and by which word; `None` when nobody does.
+    pub(crate) fn holding(&self) -> Result<Option<(Holding, Word)>, LeaseError> {
+        let held = self.on_row(|row| {
+            let (_, word) = protocol::load(row)?;
+            Ok(row.holding(word).map(|holding| (holding, word)))
+        })?;
+        Ok(held.flatten())
     }
 
     /// Whether the arena is known to have been destroyed, or its file removed.

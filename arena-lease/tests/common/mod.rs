@@ -68,7 +68,18 @@ impl Actor {
     }
 
     pub(crate) fn go_on(&mut self) {
-        writeln!(self.stdin.as_mut().unwrap()).unwrap();
+        self.tell("");
+    }
+
+    /// Lets it go on, with a line of instructions.
+    pub(crate) fn tell(&mut self, line: &str) {
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Tells it a line, and waits for its answer.
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.at()
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -77,6 +88,13 @@ impl Actor {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).unwrap();
+    }
+
+    /// Stops it, and waits until it is stopped.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::SIGSTOP);
+        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT;
+        waitid(Id::Pid(self.pid()), flags).unwrap();
     }
 
     /// Kills it and waits until it is a zombie; it stays one.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, setsid};
 
 pub(crate) const BIN: &str = env!("CARGO_BIN_EXE_arena-lease");
 
@@ -77,7 +77,7 @@ pub(crate) fn started(mut command: Command) -> (Child, BufReader<ChildStdout>) {
     (child, lines)
 }
 
-/// A command with the signals as they are in a shell. Whoever runs the tests may ignore some, as a shell does for
+/// A command with the signals as they are in a shell, in a session of its own. Whoever runs the tests may ignore some, as a shell does for
 /// what it puts into the background, or block some, which a child inherits as well; CMD would then be deaf to them.
 #[expect(
     unsafe_code,
@@ -96,9 +96,11 @@ pub(crate) fn as_in_a_shell(program: &str) -> Command {
         }
         // A test that is killed leaves nothing behind, stopped ones included.
         set_pdeathsig(Signal::SIGKILL)?;
+        // Without the terminal that the tests may be run from.
+        setsid()?;
         Ok(SigSet::empty().thread_set_mask()?)
     };
-    // SAFETY: signal(2) and sigprocmask(2) may be called in a child of fork.
+    // SAFETY: signal(2), prctl(2), setsid(2) and sigprocmask(2) may be called in a child of fork.
     unsafe { command.pre_exec(reset) };
     command
 }

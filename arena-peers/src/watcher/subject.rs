@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::io;
 
-use crate::verdict::{identity_of, open_peer, pid_is_ours_to_ask};
+use crate::verdict::{open_peer, pid_is_ours_to_ask};
 use crate::{DeathProof, Peers};
 
 /// How often a peer is asked for of which nothing tells: one of another PID namespace, or without a
@@ -80,8 +80,7 @@ impl Subject {
 
 /// The peer's process; `None` when its pid means nothing here, or it is gone: the first look finds out.
 fn pidfd_of(peers: &Peers, peer: PeerId) -> Option<PidFd> {
-    let identity = |id: PeerId| identity_of(peers.arena().attachment(id.slot()), id);
-    let (peer, own) = (identity(peer)?, identity(peers.me().ok()?)?);
+    let (peer, own) = (peers.identity(peer)?, peers.own_identity()?);
     let asked = peer.boot_id == own.boot_id && pid_is_ours_to_ask(&peer, &own);
     asked.then(|| open_peer(&peer).ok().flatten()).flatten()
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     series::Series,
-    takeover::{asleep, holder, waiter},
+    takeover::{KINDS, asleep, holder, waiter},
 };
 use crate::{child::Child, idleness::Activity, outcome::Outcome, scratch::Scratch};
 
@@ -14,9 +14,10 @@ const TIME: Duration = Duration::from_secs(5);
 const RENEW_MS: u32 = 100;
 
 pub(super) fn measure(scratch: &Scratch, rounds: u32) -> Outcome<Vec<Series>> {
-    let mut series = ["idle-flock", "idle-lease"].map(|name| Series::new(name, "wakes/5s"));
+    let names = ["idle-flock", "idle-lease", "idle-standby"];
+    let mut series = names.map(|name| Series::new(name, "wakes/5s"));
     let (mut holders, mut waiters) = (Vec::new(), Vec::new());
-    for kind in ["flock", "lease"] {
+    for kind in KINDS {
         holders.push(holder(scratch, kind, 0, RENEW_MS)?);
         waiters.push(waiter(scratch, kind)?);
     }

@@ -12,22 +12,27 @@ use crate::{
 };
 
 pub(super) fn small(scratch: &Scratch, rounds: u32) -> Outcome<Vec<Series>> {
-    measure(scratch, rounds, 0, ["takeover-flock", "takeover-lease"])
+    let names = ["takeover-flock", "takeover-lease", "takeover-standby"];
+    measure(scratch, rounds, 0, names)
 }
 
 pub(super) fn large(scratch: &Scratch, rounds: u32) -> Outcome<Vec<Series>> {
-    let names = ["takeover-flock-1GiB", "takeover-lease-1GiB"];
+    let names = [
+        "takeover-flock-1GiB",
+        "takeover-lease-1GiB",
+        "takeover-standby-1GiB",
+    ];
     measure(scratch, rounds, 1_024, names)
 }
 
-/// What is waited for: the reference first.
-const KINDS: [&str; 2] = ["flock", "lease"];
+/// What is waited for: the reference first. `standby`: to work, as the latest standby of one that does.
+pub(super) const KINDS: [&str; 3] = ["flock", "lease", "standby"];
 
 fn measure(
     scratch: &Scratch,
     rounds: u32,
     mib: u32,
-    names: [&'static str; 2],
+    names: [&'static str; KINDS.len()],
 ) -> Outcome<Vec<Series>> {
     let mut series = names.map(|name| Series::new(name, "ms"));
     let mut waiters = Vec::new();

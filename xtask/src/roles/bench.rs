@@ -3,7 +3,7 @@
 use std::{fs::File, time::Duration};
 
 use arena_core::clock;
-use arena_lease::{Acquire, Lease};
+use arena_lease::{Acquire, LatestStandby, Lead, Lease, Patience, Place};
 use nix::fcntl::{Flock, FlockArg};
 
 use super::{Role, peer::options, verbs::table};
@@ -12,7 +12,7 @@ use crate::told::Told;
 pub(super) const ROLES: &[Role] = &[("bench-holder", holder), ("bench-waiter", waiter)];
 
 /// Holds with so much memory resident until it is killed; renews every `renew` ms if that is not 0. The arguments: what
-/// (`lease`, `flock`), path, MiB, renew.
+/// (`lease`, `flock`, `standby`), path, MiB, renew.
 fn holder(mut told: Told) {
     let mut post = Post::new(&told.arg(), &told.arg());
     let (mib, renew_ms) = (told.number(), told.number());
@@ -53,6 +53,7 @@ fn waiter(mut told: Told) {
 enum Post {
     Lease(Lease),
     Flock(Option<File>, Option<Flock<File>>),
+    Standby(LatestStandby, Option<Place>),
 }
 
 impl Post {
@@ -64,6 +65,10 @@ impl Post {
         }
         let arena = options().open(path).expect("the arena opens");
         let leases = table(&arena).expect("the table opens");
+        if what == "standby" {
+            let latest = LatestStandby::open(&leases, "line", &Lead::default());
+            return Self::Standby(latest.expect("there is room for a name"), None);
+        }
         let lease = leases.lease("job", Duration::from_secs(30));
         Self::Lease(lease.expect("there is room for a name"))
     }
@@ -75,6 +80,11 @@ impl Post {
                 let outcome = lease.acquire_timeout(Duration::MAX);
                 assert!(matches!(outcome, Ok(Acquire::Held(_))), "{outcome:?}");
             }
+            Self::Standby(latest, place) => {
+                let how = latest.acquire(&Patience::new());
+                let how = how.expect("the line is whole").primary();
+                *place = Some(how.expect("nobody else comes"));
+            }
             Self::Flock(file, lock) => {
                 let file = file.take().expect("it is not locked yet");
                 let locked = Flock::lock(file, FlockArg::LockExclusive);
@@ -84,7 +94,12 @@ impl Post {
     }
 
     fn renew(&self) {
-        if let Self::Lease(lease) = self {
+        let lease = match self {
+            Self::Lease(lease) => Some(lease),
+            Self::Standby(_, place) => place.as_ref().map(|place| place.lease()),
+            Self::Flock(..) => None,
+        };
+        if let Some(lease) = lease {
             let renewed = lease.renew();
             assert!(
                 renewed.as_ref().is_ok_and(|renewed| renewed.is_held()),
@@ -98,6 +113,10 @@ impl Post {
             Self::Lease(lease) => {
                 let released = lease.release();
                 assert!(matches!(released, Ok(true)), "{released:?}");
+            }
+            Self::Standby(_, place) => {
+                let place = place.take().expect("it works");
+                place.release().expect("nobody else took it");
             }
             Self::Flock(file, lock) => {
                 let locked = lock.take().expect("it is locked");

@@ -4,6 +4,7 @@ mod bench;
 mod calls;
 mod contender;
 mod demo;
+pub(crate) mod line_sections;
 mod locker;
 pub(crate) mod peer;
 mod places;
@@ -11,6 +12,7 @@ mod places;
 pub(crate) mod process;
 pub(crate) mod ring;
 mod sections;
+mod stander;
 mod step;
 pub(crate) mod survivor;
 pub(crate) mod verbs;
@@ -34,6 +36,7 @@ const ROLES: &[&[Role]] = &[
     locker::ROLES,
     peer::ROLES,
     places::ROLES,
+    stander::ROLES,
     ring::ROLES,
     step::ROLES,
     survivor::ROLES,

@@ -1,11 +1,20 @@
 //! Processes that take the places of a limit, or stand in a succession; and crowds that wait for one lease.
 
-use std::{fs::File, io::Write, num::NonZeroU16, time::Duration};
+use std::{
+    fs::File,
+    io::Write,
+    num::{NonZeroU16, NonZeroU32},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use arena_core::Arena;
 use arena_lease::{
-    Acquire, ConcurrencyLimit, LatestStandby, Lead, LeadOptions, Leases, Patience, Place,
-    PlaceState, Succession,
+    Acquire, Cancel, ConcurrencyLimit, Fenced, LatestStandby, Lead, LeadOptions, Leases, Patience,
+    Place, PlaceState, Standby, Succession, WithStandby,
 };
 use nix::{
     sys::wait::{WaitStatus, wait},
@@ -32,6 +41,7 @@ fn placed(mut told: Told) {
         leases: table(&arena).expect("the table opens"),
         rules: LeadOptions::new().ttl(TTL).build().expect("a valid ttl"),
         place: None,
+        arena: arena.clone(),
     };
     let me = arena.me().expect("an arena that was opened is attached to");
     told.say(&format!("peer {}", text::id(me)));
@@ -43,7 +53,17 @@ fn placed(mut told: Told) {
             ["take", places] => placed.take(places),
             ["used", places] => placed.limit(places).in_use().to_string(),
             ["beat"] => placed.beat(),
-            ["succeed"] => placed.succeed(),
+            ["succeed"] => placed.succeed(None),
+            ["succeed-or-cancel"] => {
+                placed.succeed_or_cancel(&told);
+                continue;
+            }
+            ["ttl", ms] => placed.ttl(ms),
+            ["store", value] => placed.store(value),
+            ["release"] => placed.release(),
+            ["fork"] => process::fork_sleeper(),
+            ["stand-by", attempts] => placed.stand_by(attempts),
+            ["disturb", times] => placed.disturb(times),
             ["standing"] => placed.standing(),
             ["entries"] => placed.entries(),
             _ => format!("no verb {line:?}"),
@@ -56,6 +76,7 @@ struct Placed {
     leases: Leases,
     rules: Lead,
     place: Option<Place>,
+    arena: Arena,
 }
 
 impl Placed {
@@ -83,8 +104,14 @@ impl Placed {
     }
 
     /// Blocks until it is known how it ends.
-    fn succeed(&mut self) -> String {
-        match self.latest().acquire(&Patience::new()) {
+    fn succeed(&mut self, cancel: Option<&Cancel>) -> String {
+        let mut latest = self.latest();
+        if let Some(cancel) = cancel {
+            let rules = LeadOptions::new().ttl(TTL).cancel(cancel);
+            let rules = rules.build().expect("a valid ttl");
+            latest = LatestStandby::open(&self.leases, "line", &rules).expect("all name the same");
+        }
+        match latest.acquire(&Patience::new()) {
             Ok(Succession::Primary(place)) => {
                 self.place = Some(place);
                 "primary".to_owned()
@@ -94,6 +121,86 @@ impl Placed {
             Ok(other) => format!("{other:?}"),
             Err(e) => text::error(&e),
         }
+    }
+
+    /// The same, until it is told "cancel". It must be told a line in any case.
+    fn succeed_or_cancel(&mut self, told: &Told) {
+        let cancel = Cancel::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if told.hear() == "cancel" {
+                    cancel.cancel();
+                }
+            });
+            told.say(&format!("succeed {}", self.succeed(Some(&cancel))));
+        });
+    }
+
+    fn ttl(&mut self, ms: &str) -> String {
+        let ms = ms.parse().expect("the scenario gives a number here");
+        let rules = LeadOptions::new().ttl(Duration::from_millis(ms)).build();
+        self.rules = rules.expect("a valid ttl");
+        "set".to_owned()
+    }
+
+    /// Writes what only the newest one that works may write.
+    fn store(&self, value: &str) -> String {
+        let value = value.parse().expect("the scenario gives a number here");
+        let fence = self.place.as_ref().map_or(0, |place| place.fence());
+        let fenced = Fenced::<u64>::open(&self.arena, "offset").expect("there is room for a name");
+        match fenced.store(fence, value) {
+            Ok(()) => "stored".to_owned(),
+            Err(e) => text::error(&e),
+        }
+    }
+
+    fn release(&mut self) -> String {
+        let released = self.place.take().map(Place::release);
+        released.map_or("none".to_owned(), |released| format!("{released:?}"))
+    }
+
+    fn crew(&self) -> WithStandby {
+        let (one, three) = (NonZeroU16::MIN, NonZeroU16::MIN.saturating_add(2));
+        WithStandby::open(&self.leases, "crew", one, three, &self.rules).expect("all name the same")
+    }
+
+    /// Waits for the one place of the crew with so many attempts; how it ended, and how often it was asked whether to go
+    /// on.
+    fn stand_by(&mut self, attempts: &str) -> String {
+        let attempts = attempts.parse().expect("the scenario gives a number here");
+        let asked = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&asked);
+        let patience = Patience::new()
+            .attempts(attempts)
+            .every(Duration::from_millis(5))
+            .ask(move |waited| {
+                // Relaxed: of this thread alone.
+                let before = counter.fetch_add(1, Ordering::Relaxed);
+                assert_eq!(
+                    waited.attempts,
+                    before + 1,
+                    "attempts are counted one by one"
+                );
+                true
+            });
+        let how = match self.crew().acquire(&patience) {
+            Ok(Standby::Held(place)) => {
+                self.place = Some(place);
+                "held".to_owned()
+            }
+            Ok(other) => format!("{other:?}"),
+            Err(e) => text::error(&e),
+        };
+        format!("{how} {}", asked.load(Ordering::Relaxed))
+    }
+
+    /// Takes a place to wait at and gives it up, so often.
+    fn disturb(&self, times: &str) -> String {
+        let times: u32 = times.parse().expect("the scenario gives a number here");
+        let crew = self.crew();
+        let once = Patience::new().attempts(NonZeroU32::MIN);
+        let waited = |_: &u32| matches!(crew.acquire(&once), Ok(Standby::TimedOut));
+        (0..times).filter(waited).count().to_string()
     }
 
     /// Who works, and who stands at each place behind.

@@ -36,7 +36,7 @@ fn inherit(told: &mut Told) -> Option<Arena> {
     Some(arena(&told.arg()))
 }
 
-fn arena(path: &str) -> Arena {
+pub(super) fn arena(path: &str) -> Arena {
     options().open(path).expect("the scenario's arena opens")
 }
 

@@ -7,7 +7,7 @@ use nix::{
 
 use arena_core::Arena;
 
-use super::{Role, ring, sections};
+use super::{Role, line_sections, ring, sections};
 use crate::{
     told::{Told, die_with},
     tracee::mark,
@@ -32,6 +32,7 @@ pub(super) type Section = (
 const SECTIONS: &[&[Section]] = &[
     &[("store", nothing, store)],
     sections::SECTIONS,
+    line_sections::SECTIONS,
     ring::SECTIONS,
 ];
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use arena_core::{Arena, clock};
+use arena_core::{Arena, clock, start_ticks};
 use arena_lease::{
     Acquire, Lease, LeaseError, Leases, LeasesOptions, Lost, Refused, Renewed, TookOver,
 };
@@ -59,6 +59,7 @@ impl Verbs {
                     release(lease)
                 )
             }),
+            ["companion"] => companion(lease),
             ["keep", times, pause] => keep(lease, times, millis(pause)),
             ["hand-over", limit] => hand_over(lease, millis(limit)),
             _ => return None,
@@ -133,6 +134,18 @@ fn holder(lease: &Lease) -> String {
 
 fn none() -> String {
     "none".to_owned()
+}
+
+/// Forks a companion, which inherits what stands in for this process; gives its pid.
+fn companion(lease: &Lease) -> String {
+    let fence = lease.acquired().expect("the scenario has it acquire first");
+    let mut companion = lease.companion(fence).expect("this process is attached");
+    let stand_in = companion.stand_in().expect("there are descriptors");
+    let pid = process::fork_sleeper();
+    let number = pid.parse().expect("a pid is a number");
+    companion.is(number, start_ticks(number));
+    drop(stand_in);
+    pid
 }
 
 /// A second handle of this process, which is dropped again: does it hold?

@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use arena_core::layout::{Header, SharedLayout as _};
+
 use super::cast::{Peer, same};
 use crate::{
     child::{Child, Plan},
@@ -101,6 +103,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         destroyed,
     )
     .rounds(10, 200),
+    Scenario::new(
+        "arena",
+        "C6",
+        "another_users_destroyed_arena_is_told_as_such_and_who_can_remove_its_name",
+        anothers_ruin,
+    )
+    .needs(&[Need::OtherUser]),
     Scenario::new(
         "arena",
         "L14",
@@ -411,6 +420,35 @@ fn squatted(run: &mut Run) -> Outcome {
         answer.starts_with("refused Owner") && answer.contains("1001"),
         "root was {answer}"
     );
+    Ok(())
+}
+
+/// Goal: who cannot finish a destruction is told who can. Method: in a sticky directory root's arena, which others may
+/// use, is marked as destroyed and keeps its name; another user opens it, then root.
+fn anothers_ruin(run: &mut Run) -> Outcome {
+    fs::set_permissions(run.directory(), fs::Permissions::from_mode(0o1777))?;
+    let path = run.path("arena");
+    let mode = "mode=666,owner=0";
+    drop(options().mode(0o666).open(&path)?);
+    let mut fields = Header::FIELDS.iter();
+    let gone = fields
+        .find(|field| field.name == "gone")
+        .map(|field| field.offset);
+    let at = gone.ok_or_else(|| Stop::failed("the header has no mark".to_owned()))?;
+    let file = fs::OpenOptions::new().write(true).open(&path)?;
+    file.write_all_at(&1_u64.to_le_bytes(), at.try_into().expect("it is small"))?;
+    for how in ["open", "attach"] {
+        let plan = Plan::new("opener").arg(how).arg(mode).arg(&path);
+        let mut other = ready(run, plan.by_user(1_001))?;
+        let answer = opened(&mut other)?;
+        ensure!(
+            answer.starts_with("refused Destroyed") && answer.contains("(user 0) or root"),
+            "to {how}, the other was {answer}"
+        );
+    }
+    let mut root = opener(run, "open", mode, &path)?;
+    let answer = opened(&mut root)?;
+    ensure!(answer.starts_with("created"), "root was {answer}");
     Ok(())
 }
 

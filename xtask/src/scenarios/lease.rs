@@ -4,7 +4,7 @@ use nix::unistd::Pid;
 
 use super::cast::{Peer, same};
 use crate::{
-    child::{PATIENCE, Plan, until},
+    child::{self, PATIENCE, Plan, until},
     namespaces::Rooms,
     outcome::{Outcome, Stop, ensure},
     roles::verbs::now_ms,
@@ -39,6 +39,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         "P4",
         "of_two_workers_that_are_both_pid_1_one_holds_and_the_other_succeeds_it",
         containers,
+    )
+    .needs(&[Need::Namespaces]),
+    Scenario::new(
+        "lease",
+        "X5",
+        "a_dead_holders_companion_is_waited_for_in_every_pid_namespace_and_succeeded_at_its_end",
+        companions,
     )
     .needs(&[Need::Namespaces]),
     Scenario::new(
@@ -235,21 +242,53 @@ fn recycled_slot(run: &mut Run) -> Outcome {
     })
 }
 
+/// A peer that is pid 1 of a namespace of its own, and has chosen the lease.
+fn in_container(run: &Run) -> Outcome<Peer> {
+    let rooms = Rooms {
+        pid: true,
+        fresh_proc: true,
+        ..Rooms::default()
+    };
+    let plan = Plan::new("peer")
+        .arg("")
+        .arg(run.path("arena"))
+        .in_rooms(rooms);
+    chosen(Peer::started(run, plan)?, 600_000)
+}
+
+/// Goal: who works on a dead holder's behalf is waited for also where it cannot be seen, and no longer than it lives.
+/// Method: a holder forks a companion and is killed; rivals beside it and in a container are refused; the one in the
+/// container waits, and has the lease when the companion was killed, though the ttl is ten minutes.
+fn companions(run: &mut Run) -> Outcome {
+    let (mut one, mut beside) = (worker(run, 600_000)?, worker(run, 600_000)?);
+    let mut elsewhere = in_container(run)?;
+    let fence = takes(&mut one, "new")?;
+    let companion = Pid::from_raw(one.ask("companion")?.parse()?);
+    let judged = (|| {
+        one.child.kill()?;
+        for rival in [&mut beside, &mut elsewhere] {
+            refused(rival, &one)?;
+            same(
+                "who holds",
+                &rival.ask("holder")?,
+                &format!("{} {fence}", one.id),
+            )?;
+        }
+        elsewhere.child.tell("wait 600000")?;
+        until(PATIENCE, || child::waits(elsewhere.child.pid()))?;
+        ensure!(!elsewhere.child.speaks(), "it did not wait");
+        Ok(())
+    })();
+    tracee::end(companion)?;
+    judged?;
+    let next = held(&elsewhere.child.expect("wait")?, "dead")?;
+    ensure!(next == fence + 1, "after fence {fence} comes {next}");
+    refused(&mut beside, &elsewhere)
+}
+
 /// Goal: containers that share only the file. Method: two processes, each pid 1 of its own namespace.
 fn containers(run: &mut Run) -> Outcome {
-    let start = |run: &Run| -> Outcome<Peer> {
-        let rooms = Rooms {
-            pid: true,
-            fresh_proc: true,
-            ..Rooms::default()
-        };
-        let plan = Plan::new("peer")
-            .arg("")
-            .arg(run.path("arena"))
-            .in_rooms(rooms);
-        chosen(Peer::started(run, plan)?, 600_000)
-    };
-    let (mut one, mut two) = (start(run)?, start(run)?);
+    let (mut one, mut two) = (in_container(run)?, in_container(run)?);
     let fence = takes(&mut one, "new")?;
     refused(&mut two, &one)?;
     two.must("mine", "false")?;

@@ -16,7 +16,9 @@ mod slow_death;
 mod step;
 mod step_gate;
 mod step_lease;
+mod step_line;
 mod step_ring;
+mod succession;
 
 use crate::scenario::Scenario;
 
@@ -34,10 +36,12 @@ pub(crate) fn all() -> Vec<Scenario> {
         races::SCENARIOS,
         crowds::SCENARIOS,
         places::SCENARIOS,
-        &ring::scenarios(),
+        succession::SCENARIOS,
         step::SCENARIOS,
         step_lease::SCENARIOS,
         step_gate::SCENARIOS,
+        step_line::SCENARIOS,
+        &ring::scenarios(),
         step_ring::SCENARIOS,
     ]
     .concat()

@@ -1,6 +1,9 @@
 //! Limits and successions, and the deaths of those who have a place: L13, S1.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::cast::Peer;
 use crate::{
@@ -43,7 +46,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     .limit_secs(120),
 ];
 
-fn placed(run: &Run) -> Outcome<Peer> {
+pub(super) fn placed(run: &Run) -> Outcome<Peer> {
     Peer::started(run, Plan::new("placed").arg(run.path("arena")))
 }
 
@@ -93,7 +96,7 @@ fn standing(judge: &mut Peer) -> Outcome<Vec<String>> {
 }
 
 /// Waits until the line is as said: who works, then the standbys.
-fn stands(judge: &mut Peer, right: [Option<&Peer>; 4]) -> Outcome {
+pub(super) fn stands(judge: &mut Peer, right: [Option<&Peer>; 4]) -> Outcome {
     let right: Vec<String> = right
         .map(|peer| peer.map_or("-".to_owned(), |peer| peer.id.clone()))
         .into();
@@ -106,21 +109,21 @@ fn stands(judge: &mut Peer, right: [Option<&Peer>; 4]) -> Outcome {
     waited.map_err(|stop| stop.within(format!("the line is {found:?}, right is {right:?}")))
 }
 
-fn master(run: &Run) -> Outcome<Peer> {
+pub(super) fn master(run: &Run) -> Outcome<Peer> {
     let mut master = placed(run)?;
     master.must("succeed", "primary")?;
     Ok(master)
 }
 
 /// A worker that has begun to stand in line.
-fn entering(run: &Run) -> Outcome<Peer> {
+pub(super) fn entering(run: &Run) -> Outcome<Peer> {
     let mut worker = placed(run)?;
     worker.child.tell("succeed")?;
     Ok(worker)
 }
 
 /// What a worker that stood in line says at the end.
-fn ends(worker: &mut Peer, right: &str) -> Outcome {
+pub(super) fn ends(worker: &mut Peer, right: &str) -> Outcome {
     let end = worker.child.expect("succeed")?;
     ensure!(
         end == right,
@@ -131,7 +134,7 @@ fn ends(worker: &mut Peer, right: &str) -> Outcome {
 }
 
 /// The master is killed, and the one that waits, and nobody else, works.
-fn succeeds(judge: &mut Peer, master: &mut Peer, newest: &mut Peer) -> Outcome {
+pub(super) fn succeeds(judge: &mut Peer, master: &mut Peer, newest: &mut Peer) -> Outcome {
     ensure!(!newest.child.speaks(), "{} does not wait", newest.id);
     master.child.kill_unreaped()?;
     ends(newest, "primary")?;
@@ -191,65 +194,83 @@ fn four(run: &mut Run) -> Outcome {
     })
 }
 
-/// Goal: the same for a burst. Method: eight are told at once. Seven end: refused at the entry, or replaced by one that
-/// entered; whoever goes from each that was replaced to the one that replaced it comes to the one that waits, so that
-/// this is the newest. As many entered as were replaced, and it.
+/// What became of those that came, so far.
+#[derive(Default)]
+pub(super) struct Came {
+    pub(super) replaced: usize,
+    pub(super) refused: usize,
+}
+
+/// Goal: the same for a burst. Method: eight are told at once.
 fn at_once(run: &mut Run) -> Outcome {
     let mut judge = placed(run)?;
-    let (mut replaced, mut refused) = (0, 0);
-    run.each_round(|run, _| {
-        let mut master = master(run)?;
-        let before = text::number(&judge.ask("entries")?)?;
-        let mut burst: Vec<Peer> = (0..8).map(|_| placed(run)).collect::<Outcome<_>>()?;
-        for worker in &mut burst {
-            worker.child.tell("succeed")?;
-        }
-        let mut by = BTreeMap::new();
-        while burst.len() > 1 {
-            let mut ended = None;
-            until(PATIENCE, || {
-                ended = burst.iter().position(|worker| worker.child.speaks());
-                ended.is_some()
-            })
-            .map_err(|stop| stop.within(format!("{} of 8 stand in line", burst.len())))?;
-            let mut worker = burst.swap_remove(ended.expect("until returned Ok"));
-            let end = worker.child.expect("succeed")?;
-            match end.strip_prefix("replaced ") {
-                Some(newer) => {
-                    by.insert(worker.id.clone(), newer.to_owned());
-                }
-                None => {
-                    ensure!(end == "entry-taken", "{} ended as {end:?}", worker.id);
-                    refused += 1;
-                }
-            }
-            worker.leave()?;
-        }
-        let mut newest = burst.pop().ok_or_else(|| Stop::failed("nobody waits"))?;
-        stands(&mut judge, [Some(&master), Some(&newest), None, None])?;
-        for id in by.keys() {
-            let mut at = id;
-            for _ in 0..by.len() {
-                at = by.get(at).unwrap_or(at);
-            }
-            ensure!(
-                *at == newest.id,
-                "{by:?} lead from {id} to {at}, {} waits",
-                newest.id
-            );
-        }
-        let entered = text::number(&judge.ask("entries")?)? - before;
-        ensure!(
-            entered == u64::try_from(by.len() + 1)?,
-            "{entered} entered, {} were replaced and one waits",
-            by.len()
-        );
-        replaced += by.len();
-        succeeds(&mut judge, &mut master, &mut newest)
-    })?;
+    let mut came = Came::default();
+    run.each_round(|run, _| come(run, &mut judge, 8, Duration::ZERO, &mut came))?;
     run.detail(&format!(
-        "{replaced} replaced, {refused} refused at the entry"
+        "{} replaced, {} refused at the entry",
+        came.replaced, came.refused
     ));
-    ensure!(replaced > 0, "nobody was ever replaced");
     Ok(())
+}
+
+/// A master, and so many that come one after the other. All but one end: refused at the entry, or replaced by one that
+/// entered; whoever goes from each that was replaced to the one that replaced it comes to the one that waits, so that this
+/// is the newest. As many entered as were replaced, and it. The master is killed.
+pub(super) fn come(
+    run: &mut Run,
+    judge: &mut Peer,
+    count: usize,
+    spacing: Duration,
+    came: &mut Came,
+) -> Outcome {
+    let mut master = master(run)?;
+    let before = text::number(&judge.ask("entries")?)?;
+    let mut burst: Vec<Peer> = (0..count).map(|_| placed(run)).collect::<Outcome<_>>()?;
+    for worker in &mut burst {
+        worker.child.tell("succeed")?;
+        // The distance is the case; nothing is waited for.
+        std::thread::sleep(spacing);
+    }
+    let mut by = BTreeMap::new();
+    while burst.len() > 1 {
+        let mut ended = None;
+        until(PATIENCE, || {
+            ended = burst.iter().position(|worker| worker.child.speaks());
+            ended.is_some()
+        })
+        .map_err(|stop| stop.within(format!("{} of {count} stand in line", burst.len())))?;
+        let mut worker = burst.remove(ended.expect("until returned Ok"));
+        let end = worker.child.expect("succeed")?;
+        match end.strip_prefix("replaced ") {
+            Some(newer) => {
+                by.insert(worker.id.clone(), newer.to_owned());
+            }
+            None => {
+                ensure!(end == "entry-taken", "{} ended as {end:?}", worker.id);
+                came.refused += 1;
+            }
+        }
+        worker.leave()?;
+    }
+    let mut newest = burst.pop().ok_or_else(|| Stop::failed("nobody waits"))?;
+    stands(judge, [Some(&master), Some(&newest), None, None])?;
+    for id in by.keys() {
+        let mut at = id;
+        for _ in 0..by.len() {
+            at = by.get(at).unwrap_or(at);
+        }
+        ensure!(
+            *at == newest.id,
+            "{by:?} lead from {id} to {at}, {} waits",
+            newest.id
+        );
+    }
+    let entered = text::number(&judge.ask("entries")?)? - before;
+    ensure!(
+        entered == u64::try_from(by.len() + 1)?,
+        "{entered} entered, {} were replaced and one waits",
+        by.len()
+    );
+    came.replaced += by.len();
+    succeeds(judge, &mut master, &mut newest)
 }

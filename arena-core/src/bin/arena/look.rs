@@ -24,6 +24,8 @@ pub(crate) struct Look {
     pub(crate) len_bytes: Option<u64>,
     /// How many bytes of slots are locked; `None` when the file cannot be asked.
     pub(crate) attached: Option<u16>,
+    /// Whether something stands in for a process, which may be dead.
+    pub(crate) has_stand_ins: bool,
     pub(crate) regions: Vec<RegionInfo>,
     pub(crate) refused_regions: u64,
     pub(crate) attachments: Vec<(Attachment, Byte)>,
@@ -80,6 +82,7 @@ pub(crate) fn look(options: &ArenaOptions, name: &OsStr) -> Result<Look, OpenErr
         .as_ref()
         .zip(slots)
         .and_then(|(file, slots)| attached(file, slots));
+    let has_stand_ins = file.as_ref().is_some_and(has_stand_ins);
     let len_bytes = file.and_then(|file| Some(file.metadata().ok()?.len()));
     Ok(Look {
         destroyed: match &view {
@@ -91,6 +94,7 @@ pub(crate) fn look(options: &ArenaOptions, name: &OsStr) -> Result<Look, OpenErr
         header,
         len_bytes,
         attached,
+        has_stand_ins,
         regions: view.as_ref().map(ArenaView::regions).unwrap_or_default(),
         refused_regions: view.as_ref().map_or(0, ArenaView::refused),
         attachments: view.as_ref().map(attachments).unwrap_or_default(),
@@ -141,17 +145,28 @@ fn raw_header(file: &File) -> Option<Raw> {
 fn attached(file: &File, slots: u16) -> Option<u16> {
     let mut count = 0;
     for slot in 0..slots {
-        let mut found = libc::flock {
-            l_type: i16::try_from(libc::F_RDLCK).ok()?,
-            l_whence: i16::try_from(libc::SEEK_SET).ok()?,
-            l_start: 1 + i64::from(slot),
-            l_len: 1,
-            l_pid: 0,
-        };
-        fcntl(file, FcntlArg::F_OFD_GETLK(&mut found)).ok()?;
-        count += u16::from(i32::from(found.l_type) != libc::F_UNLCK);
+        count += u16::from(is_locked(file, libc::F_RDLCK, 1 + i64::from(slot), 1)?);
     }
     Some(count)
+}
+
+/// Whether a byte beyond those of the slots is locked, be it shared.
+fn has_stand_ins(file: &File) -> bool {
+    let to_the_end = 0;
+    is_locked(file, libc::F_WRLCK, 1 + i64::from(MAX_SLOTS), to_the_end) != Some(false)
+}
+
+/// Whether somebody's lock is in the way of one of this kind.
+fn is_locked(file: &File, kind: i32, start: i64, len: i64) -> Option<bool> {
+    let mut found = libc::flock {
+        l_type: i16::try_from(kind).ok()?,
+        l_whence: i16::try_from(libc::SEEK_SET).ok()?,
+        l_start: start,
+        l_len: len,
+        l_pid: 0,
+    };
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut found)).ok()?;
+    Some(i32::from(found.l_type) != libc::F_UNLCK)
 }
 
 /// What this system lacks of that which makes a death known early, or waiting cheap.

@@ -57,7 +57,11 @@ fn main() -> ExitCode {
             };
         }
     };
-    let options = ArenaOptions::new().directory(&cli.directory);
+    let options = ArenaOptions::new().directory(&cli.directory).mode(cli.mode);
+    let options = match cli.allow_owner {
+        Some(owner) => options.allow_owner(owner),
+        None => options,
+    };
     let outcome = match &cli.verb {
         Verb::Ls => list::ls(&options, &cli.directory),
         Verb::Show(args) => show::show(&options, args),

@@ -14,8 +14,16 @@ pub(crate) fn rm(options: &ArenaOptions, args: &Rm) -> Result<u8, Failure> {
     let path = look.path.display();
     // An attached process that cannot be counted is one that may exist.
     match look.attached {
-        Some(0) => {}
+        Some(0) if !look.has_stand_ins => {}
         _ if args.force => {}
+        Some(0) => {
+            return Err(Failure {
+                code: exit::NO,
+                why: format!(
+                    "{path}: what a process started that died goes on; --force removes it all the same"
+                ),
+            });
+        }
         attached => {
             let attached = attached.map_or("unknown".into(), |count| count.to_string());
             return Err(Failure {

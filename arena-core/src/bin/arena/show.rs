@@ -184,11 +184,13 @@ fn attachment(row: &Attachment, byte: Byte) -> String {
         [] => String::new(),
         missing => format!(", without {}", missing.join(", ")),
     };
-    format!(
-        "{id}: pid {pid} ({name}), {}, byte {}{missing}",
-        state(row),
-        byte.word()
-    )
+    let state = match (byte, state(row)) {
+        (Byte::Held, "ready") => "attached",
+        (Byte::Held, state) => state,
+        (Byte::Free, _) => "dead: its byte is free, and its row not yet cleared away",
+        (Byte::Unknown, _) => "unknown: its byte cannot be asked",
+    };
+    format!("{id}: pid {pid} ({name}){missing}, {state}")
 }
 
 fn state(row: &Attachment) -> &'static str {
@@ -251,6 +253,7 @@ mod tests {
             }),
             len_bytes: Some(1_187_840),
             attached: Some(1),
+            has_stand_ins: false,
             regions: vec![RegionInfo {
                 name: b"leases".to_vec(),
                 kind: 0x1234,

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use arena_lease::Ttl;
@@ -41,28 +42,46 @@ pub(crate) enum Verb {
 const RUN_HELP: &str = "\
 CMD is executed without a shell; its arguments reach it byte for byte. It finds in its environment:
   ARENA_NAME    the arena, also the default of --arena
-  ARENA_LEASE   the lease
+  ARENA_LEASE   the lease; of a limit, that of the place, for example NAME#2
   ARENA_FENCE   a number that is larger than that of every earlier holder of NAME: let what CMD writes to refuse
                 smaller ones
 
 While CMD runs, the lease is renewed three times a ttl. When CMD ends it is released, also when CMD left processes
-behind, unless --wait-children. CMD has a process group of its own, which reads from the terminal if arena-lease did:
-Ctrl-C and Ctrl-Z reach it as without the wrapper; when it dies of Ctrl-C, so does arena-lease. TERM, INT, HUP, QUIT, USR1 and USR2 are passed on to CMD.
+behind, unless --wait-children. TERM, INT, HUP, QUIT, USR1 and USR2 are passed on to CMD.
+
+CMD has a process group of its own, which reads from the terminal if arena-lease did: Ctrl-C and Ctrl-Z reach it as
+without the wrapper; when it dies of Ctrl-C, so does arena-lease. In a pipeline on a terminal (stdin or stdout is a
+pipe: `arena-lease run … | less`) CMD stays in the group of the pipeline, so that every part of it may read from the
+terminal. Ctrl-Z stops nothing where no shell above would let it go on.
 
 If the lease is lost all the same (renewals were held up; arena-lease was stopped for longer than the ttl; the arena was
-destroyed or its file removed, which is noticed three times a ttl), CMD and its group get TERM, and KILL before the deadline, or at once when it has passed (see --grace). If
-arena-lease itself is killed, the kernel kills CMD, but not what CMD started; the lease passes on when both arena-lease and
-CMD are gone, or the ttl is over. (To a process in another PID namespace, which cannot see CMD: when the ttl is over.)
-A *stopped* arena-lease, by Ctrl-Z too, renews and ends
-nothing: then only ARENA_FENCE protects.
+destroyed or its file removed, which is noticed three times a ttl), CMD and its group get TERM, and KILL before the
+deadline, or at once when it has passed (see --grace). A *stopped* arena-lease, by Ctrl-Z too, renews and ends nothing:
+then only ARENA_FENCE protects.
 
-CMD inherits what arena-lease was given, signals that are ignored or blocked included; SIGPIPE alone is never ignored.
+If arena-lease itself is killed, the kernel kills CMD (unless CMD is set-user-ID, as sudo is), but not what CMD started.
+The lease passes on when both arena-lease and CMD are gone, or the ttl is over. In another PID namespace, such as
+another container, CMD cannot be seen, but a descriptor that it inherits can: there the lease passes on when all who
+inherited it are gone, children of CMD that it left behind included, or the ttl is over. If CMD closes it (sudo does),
+that is noticed at the next renewal, and then only the ttl counts there.
+
+CMD inherits what arena-lease was given, signals that are ignored or blocked included, and that one descriptor; SIGPIPE
+alone is never ignored.
+
+With --limit N, up to N run at once. All callers must name the same numbers: another one is refused while any runs or
+waits, and is the new one for all when none does. --standby M lets at most M wait; one more is not acquired at once.
+With --latest one runs, and of those who wait the newest takes over: a rolling restart is to start the new one and to end
+the old. An older one that waits ends when a newer one comes (122), and a newer one that comes while another is
+just entering ends at once (121). With -n, each of these runs at once or not at all, and makes nobody who waits bow out; -w
+limits the wait.
 
 Exit codes:
   CMD's own     CMD ran; 128 + n if it died of signal n
   1             not acquired: held by another process, or kept by its last holder's --min-hold (-E chooses another
-                code; -v says which)
+                code; -v says which); of a limit: all places are taken, those to wait at included
   64            usage
+  121           --latest: another was just entering
+  122           --latest: a newer one waits instead
   123           the lease was lost while CMD ran
   125           the arena or the lease cannot be used
   126, 127      CMD cannot be executed; there is no CMD
@@ -70,6 +89,8 @@ Exit codes:
 Examples:
   arena-lease run nightly -n -- /usr/local/bin/backup --full
   arena-lease run deploy -w 5m -E 75 -- ./deploy.sh
+  arena-lease run thumbnails --limit 4 --standby 10 -- ./thumbnails.sh
+  arena-lease run indexer --latest -- ./indexer
 ";
 
 /// Run CMD while the lease NAME is held; wait for it if another process holds it
@@ -92,6 +113,18 @@ pub(crate) struct Run {
     #[arg(long, default_value = "0", value_name = "DURATION", value_parser = duration, hide_default_value = true)]
     pub(crate) min_hold: Duration,
 
+    /// Let N run at once, each at a place of its own
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<NonZeroU16>,
+
+    /// Let M more wait, and no others
+    #[arg(long, value_name = "M", requires = "limit")]
+    pub(crate) standby: Option<NonZeroU16>,
+
+    /// Let one run, and the newest of those who wait take over
+    #[arg(long, conflicts_with_all = ["limit", "standby"])]
+    pub(crate) latest: bool,
+
     /// Do not wait: exit at once if another process holds the lease
     #[arg(short = 'n', long = "no-wait", conflicts_with = "wait")]
     pub(crate) no_wait: bool,
@@ -105,8 +138,8 @@ pub(crate) struct Run {
         default_value_t = crate::exit::NOT_ACQUIRED)]
     pub(crate) conflict: u8,
 
-    /// When the lease is lost, leave CMD so long between TERM and KILL. Unset: what is left of the ttl. Set, a successor
-    /// may run beside CMD for so long
+    /// When the lease is lost, leave CMD so long between TERM and KILL. Unset: what is left of the ttl. Set, a
+    /// successor may run beside CMD for so long
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
 
@@ -137,6 +170,10 @@ name_base64 instead:
   opens_in_ms        when nobody holds, and the last holder keeps it for a while: for how long; else null
   holder             null, or: pid (in its own PID namespace), name, slot, epoch, verdict (alive, unknown),
                      since (when it acquired, in seconds since 1970)
+  limit              by status alone: null, or what NAME is for --limit and --latest: kind (exclusive, latest, shared),
+                     places, standbys (how many may wait; of a shared one, share), and working and waiting: the places
+                     that are taken, each with lease, fence, lapses_in_ms and holder; the fields above are
+                     about the lease NAME itself
 
 Exit codes: 0 whether it is held or free; 64 usage; 125 there is no such arena, it cannot be read, it or the lease is
 damaged, or stdout takes no more (a closed pipe is no error).
@@ -183,12 +220,12 @@ pub(crate) struct List {
 const WATCH_HELP: &str = "\
 One line now, and one whenever another process holds, or nobody: after an acquisition, a release, a takeover, the
 holder's death, its lapse. What is told is the state: of several changes at once the last. Between changes it sleeps.
-It ends when nobody reads its output any more, and is attached to the arena meanwhile.
+It ends when nobody reads its output any more. It is not attached to the arena, and takes no slot in it.
 
 With --json, one object a line, with the fields that `arena-lease status --help` describes.
 
-Exit codes: 0 its output was closed; 64 usage; 125 there is no such arena, it was destroyed or is damaged, or stdout takes
-no more.
+Exit codes: 0 its output was closed; 64 usage; 125 there is no such arena, it was destroyed or is damaged, or stdout
+takes no more.
 
 Example:
   arena-lease watch leader --json | while read -r line; do notify \"$line\"; done
@@ -216,10 +253,11 @@ than N was shown at gate NAME, and the gate stays entered until CMD ends. From t
 refused. Somebody who is still inside, under an older fence or in another process, is waited for; if he dies he is
 followed at once, if he is stopped there he is not.
 
-CMD is executed without a shell, its arguments reach it byte for byte. It finds in its environment ARENA_NAME (the arena),
-ARENA_GATE (NAME) and ARENA_FENCE (N). TERM, INT and HUP are passed on to it. The gate is left when CMD ends, also when CMD left
-processes behind. If arena-lease itself is killed, the kernel kills CMD (unless CMD is set-user-ID, as sudo is), but not what CMD
-started; the next one may then enter before CMD is gone.
+CMD is executed without a shell, its arguments reach it byte for byte. It finds in its environment ARENA_NAME (the
+arena), ARENA_GATE (NAME) and ARENA_FENCE (N). TERM, INT and HUP are passed on to it. The gate is left when CMD ends,
+also when CMD left processes behind. If arena-lease itself is killed, the kernel kills CMD (unless CMD is set-user-ID,
+as sudo is), but not what CMD started. The next one enters when all who inherited a certain descriptor from CMD are
+gone, however long that takes: CMD itself, and children that it left behind, unless they close it (as sudo does).
 A gate guards what everybody writes through it, and lasts as long as its arena.
 
 Exit codes:
@@ -347,6 +385,20 @@ mod tests {
             run(&["x", "-E", "255", "--", "true"]).unwrap().conflict,
             255
         );
+    }
+
+    #[test]
+    fn what_cannot_be_a_limit_is_refused_on_the_command_line() {
+        for args in [
+            &["x", "--limit", "0", "--", "true"][..],
+            &["x", "--limit", "65536", "--", "true"],
+            &["x", "--standby", "1", "--", "true"],
+            &["x", "--limit", "1", "--standby", "0", "--", "true"],
+            &["x", "--latest", "--limit", "1", "--", "true"],
+        ] {
+            assert!(run(args).is_err(), "{args:?}");
+        }
+        assert!(run(&["x", "--limit", "2", "--standby", "3", "--", "true"]).is_ok());
     }
 
     #[test]

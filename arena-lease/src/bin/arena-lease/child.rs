@@ -1,9 +1,8 @@
 //! CMD: started in a process group of its own, signalled, awaited.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::Duration;
@@ -11,16 +10,19 @@ use std::time::Duration;
 use arena_lease::Companion;
 use arena_lease::peers::core::start_ticks;
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, killpg, raise, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::stat::{SFlag, fstat};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp, getpid, getppid, setpgid};
 
+use crate::descendants::{children, started_by};
 use crate::exit;
 use crate::fate::{Fate, fate};
 use crate::terminal::Terminal;
@@ -37,14 +39,25 @@ const FORWARDED: [Signal; 6] = [
 
 /// CMD, running.
 pub(crate) struct Running {
-    /// Also its process group's number. It is never reaped, so that both stay its own.
+    /// It is never reaped, so that it stays its own.
     pid: Pid,
+    group: Group,
     signals: SignalFd,
     timer: TimerFd,
-    terminal: Option<Terminal>,
     wait_children: bool,
+    /// As which CMD was named, and since when it runs.
+    companion: Option<(Companion, Option<u64>)>,
     /// What CMD died of.
     died_of: Cell<Option<Signal>>,
+}
+
+/// Whose process group CMD is in.
+enum Group {
+    /// Its own, whose number is its pid; it is given the terminal, if there is one, when this process's group has it.
+    Own(Option<Terminal>),
+    /// This process's: a pipeline on a terminal, which is one job, and stays that. What a key sends, all of it is sent;
+    /// here is what this process was.
+    Shared(Cell<Option<Signal>>),
 }
 
 /// What happened to wait for.
@@ -60,10 +73,12 @@ pub(crate) enum Event {
 impl Running {
     /// Starts CMD. From now on the forwarded signals are read and act on nothing else.
     ///
-    /// CMD is named as the `companion` before it runs. `last` is called when all else is ready. The outer error is the machine's or `last`'s, the inner one is of CMD.
+    /// CMD inherits the `stand_in`, and is named as the `companion` before it runs. `last` is called when all else is
+    /// ready. The outer error is the machine's or `last`'s, the inner one is of CMD.
     pub(crate) fn start(
         mut command: Command,
         wait_children: bool,
+        stand_in: OwnedFd,
         companion: Option<Companion>,
         last: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<io::Result<Self>> {
@@ -77,6 +92,9 @@ impl Running {
         // process may give the terminal away when it is in the background.
         let mut blocked = watched;
         blocked.add(Signal::SIGTTOU);
+        // Read as well, so that it is known whether this process was stopped.
+        watched.add(Signal::SIGCONT);
+        blocked.add(Signal::SIGCONT);
         let given = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let signals = SignalFd::with_flags(&watched, flags)?;
@@ -86,15 +104,29 @@ impl Running {
             set_child_subreaper(true)?;
         }
         let terminal = Terminal::of_this_process();
+        let is_shared = terminal.is_some() && is_in_a_pipeline();
+        let terminal = terminal.filter(|_| !is_shared);
         let shown = terminal.as_ref().filter(|terminal| terminal.is_ours());
         let shown = shown.map(Terminal::for_child);
         let parent = getpid();
         let named = companion.clone();
+        // Closed again here when CMD has been started, and by that in CMD alone.
+        let stand_in = out_of_the_way(stand_in)?;
+        let inherited = stand_in.as_raw_fd();
         let in_child = move || {
+            #[expect(
+                unsafe_code,
+                reason = "a number is all that a closure can carry over fork"
+            )]
+            // SAFETY: a child has its parent's descriptors, and this one is open until CMD was started.
+            let inherited = unsafe { BorrowedFd::borrow_raw(inherited) };
+            fcntl(inherited, FcntlArg::F_SETFD(FdFlag::empty()))?;
             if let Some(companion) = &named {
                 companion.is(std::process::id(), None);
             }
-            setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+            if !is_shared {
+                setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+            }
             if let Some(terminal) = shown {
                 terminal.take();
             }
@@ -118,21 +150,27 @@ impl Running {
         };
         last()?;
         let spawned = command.spawn();
+        drop(stand_in);
         if let (Err(_), Some(_), Some(terminal)) = (&spawned, shown, &terminal) {
             // The group that it was given to is gone.
             terminal.give_to(getpgrp());
         }
         Ok(spawned.map(|child| {
             let pid = i32::try_from(child.id()).expect("the kernel's pids are positive ints");
-            if let Some(companion) = companion {
-                companion.is(child.id(), start_ticks(child.id()));
+            let started = start_ticks(child.id());
+            if let Some(companion) = &companion {
+                companion.is(child.id(), started);
             }
             Self {
                 pid: Pid::from_raw(pid),
+                group: match is_shared {
+                    true => Group::Shared(Cell::new(None)),
+                    false => Group::Own(terminal),
+                },
                 signals,
                 timer,
-                terminal,
                 wait_children,
+                companion: companion.map(|companion| (companion, started)),
                 died_of: Cell::new(None),
             }
         }))
@@ -142,29 +180,63 @@ impl Running {
         self.pid
     }
 
+    /// Whether CMD has closed what it inherited; told once.
+    pub(crate) fn lost_stand_in(&mut self) -> bool {
+        let pid = self.pid.as_raw().cast_unsigned();
+        let companion = self.companion.as_mut();
+        companion.is_some_and(|(companion, started)| companion.lost_stand_in(pid, *started))
+    }
+
+    /// The terminal, if CMD has a group of its own.
+    fn terminal(&self) -> Option<&Terminal> {
+        match &self.group {
+            Group::Own(terminal) => terminal.as_ref(),
+            Group::Shared(_) => None,
+        }
+    }
+
     /// Sends a signal to CMD, and to what it started in its group. One that is stopped goes on, to act on it.
     pub(crate) fn end_with(&self, signal: Signal) {
         // They may have ended by themselves.
-        let _ = killpg(self.pid, signal);
-        let _ = killpg(self.pid, Signal::SIGCONT);
+        for signal in [signal, Signal::SIGCONT] {
+            match self.group {
+                Group::Own(_) => drop(killpg(self.pid, signal)),
+                Group::Shared(_) => {
+                    for process in started_by(self.pid) {
+                        let _ = kill(process, signal);
+                    }
+                }
+            }
+        }
         if self.wait_children && signal == Signal::SIGKILL {
-            for child in children() {
+            for child in children(getpid()) {
                 let _ = kill(child, signal);
             }
         }
     }
 
-    /// What the terminal ended CMD with, if it did: whoever called this process, and shares its group, was not sent it.
+    /// What the terminal ended CMD with, if it did: whoever called this process is to see that.
     pub(crate) fn interrupted(&self) -> Option<Interrupt> {
         let signal = self.died_of.get()?;
-        let terminal = self.terminal.as_ref()?;
-        let by_key = matches!(signal, Signal::SIGINT | Signal::SIGQUIT);
-        (by_key && terminal.is_of(self.pid)).then_some(Interrupt(signal))
+        match &self.group {
+            Group::Own(terminal) => {
+                let is_key = is_key(signal) && terminal.as_ref()?.is_of(self.pid);
+                // And it was not sent it.
+                is_key.then_some(Interrupt {
+                    signal,
+                    to_group: true,
+                })
+            }
+            Group::Shared(key) => (key.get() == Some(signal)).then_some(Interrupt {
+                signal,
+                to_group: false,
+            }),
+        }
     }
 
     /// Lets CMD go on after this process did.
     pub(crate) fn go_on(&self) {
-        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) {
+        if let Some(terminal) = self.terminal().filter(|terminal| terminal.is_ours()) {
             terminal.give_to(self.pid);
         }
         let _ = killpg(self.pid, Signal::SIGCONT);
@@ -182,13 +254,13 @@ impl Running {
         self.timer
             .set(Expiration::OneShot(time), TimerSetTimeFlags::empty())?;
         loop {
-            while let Some(info) = self.signals.read_signal()? {
-                self.pass_on(info.ssi_signo);
-            }
+            self.pass_on_all()?;
             if let Some(code) = self.ended()? {
                 return Ok(Event::Ended(code));
             }
-            if self.is_stopped()? && self.stop_too() {
+            if let Some(by) = self.stopped()?
+                && self.stop_too(by)?
+            {
                 return Ok(Event::Continued);
             }
             let mut ready = vec![
@@ -214,10 +286,10 @@ impl Running {
                 self.died_of.set(Signal::try_from(signal).ok());
                 i32::from(exit::SIGNAL) + signal
             }
-            Some(Fate::Stopped) | None => return Ok(None),
+            Some(Fate::Stopped(_)) | None => return Ok(None),
         };
         if self.wait_children {
-            for child in children() {
+            for child in children(getpid()) {
                 if child != self.pid
                     && waitpid(child, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive)
                 {
@@ -229,69 +301,113 @@ impl Running {
         Ok(Some(u8::try_from(code).unwrap_or(exit::SIGNAL)))
     }
 
-    fn is_stopped(&self) -> io::Result<bool> {
+    /// By which signal CMD was stopped, if it was since this was last asked.
+    fn stopped(&self) -> io::Result<Option<i32>> {
         match fate(self.pid, libc::WSTOPPED) {
-            Ok(fate) => Ok(matches!(fate, Some(Fate::Stopped))),
-            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(false),
+            Ok(Some(Fate::Stopped(by))) => Ok(Some(by)),
+            Ok(_) => Ok(None),
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// CMD was stopped. Where there is a terminal, whoever started this process is to see that its job stands, and
-    /// gets the terminal back; returns when it was continued. Whether it did.
-    fn stop_too(&self) -> bool {
-        let Some(terminal) = &self.terminal else {
-            return false;
+    /// gets the terminal back; returns when it was continued. Whether CMD is to go on too.
+    ///
+    /// The signal is the one that the kernel drops when nobody would continue this process: there is no shell above
+    /// with job control. Without this process it would have dropped CMD's too, unless that was STOP.
+    fn stop_too(&self, by: i32) -> io::Result<bool> {
+        let Some(terminal) = self.terminal() else {
+            return Ok(false);
         };
         terminal.take_back_from(self.pid);
-        raise(Signal::SIGSTOP).is_ok()
+        // What came before says nothing.
+        self.pass_on_all()?;
+        raise(Signal::SIGTSTP)?;
+        Ok(self.pass_on_all()? || by != libc::SIGSTOP)
     }
 
-    fn pass_on(&self, number: u32) {
-        let signal = i32::try_from(number)
-            .ok()
-            .and_then(|number| Signal::try_from(number).ok());
-        // It may have ended by itself.
-        if let Some(signal) = signal.filter(|signal| FORWARDED.contains(signal)) {
-            let _ = kill(self.pid, signal);
+    /// Passes on the signals that came; whether this process was continued.
+    fn pass_on_all(&self) -> io::Result<bool> {
+        let mut was_continued = false;
+        while let Some(info) = self.signals.read_signal()? {
+            let number = i32::try_from(info.ssi_signo).ok();
+            let signal = number.and_then(|number| Signal::try_from(number).ok());
+            match (signal, &self.group) {
+                (Some(Signal::SIGCONT), _) => was_continued = true,
+                (Some(signal), Group::Shared(key))
+                    if is_key(signal) && info.ssi_code == libc::SI_KERNEL =>
+                {
+                    key.set(Some(signal));
+                }
+                (Some(signal), _) if FORWARDED.contains(&signal) => {
+                    // It may have ended by itself.
+                    let _ = kill(self.pid, signal);
+                }
+                _ => {}
+            }
         }
+        Ok(was_continued)
     }
 }
 
-/// A signal that a key sent to CMD alone.
-pub(crate) struct Interrupt(Signal);
+/// The same descriptor under a number that no shell script uses: a script that redirects it closes ours.
+fn out_of_the_way(fd: OwnedFd) -> io::Result<OwnedFd> {
+    const FROM: i32 = 700;
+    match fcntl(&fd, FcntlArg::F_DUPFD_CLOEXEC(FROM)) {
+        // SAFETY: the system has just made it, for this caller.
+        #[expect(unsafe_code, reason = "nix gives no owner to what fcntl(2) makes")]
+        Ok(number) => Ok(unsafe { OwnedFd::from_raw_fd(number) }),
+        // It may not have so many.
+        Err(Errno::EINVAL | Errno::EMFILE) => Ok(fd),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Whether a key of the terminal sends it.
+fn is_key(signal: Signal) -> bool {
+    matches!(signal, Signal::SIGINT | Signal::SIGQUIT)
+}
+
+/// Whether stdin or stdout is a pipe (or what some shells take for one): then other processes of this job may need
+/// the terminal, and who they are cannot be known.
+fn is_in_a_pipeline() -> bool {
+    let (stdin, stdout) = (io::stdin(), io::stdout());
+    [stdin.as_fd(), stdout.as_fd()].into_iter().any(|fd| {
+        fstat(fd).is_ok_and(|meta| {
+            let kind = SFlag::from_bits_truncate(meta.st_mode & SFlag::S_IFMT.bits());
+            kind == SFlag::S_IFIFO || kind == SFlag::S_IFSOCK
+        })
+    })
+}
+
+/// A signal that a key sent, and CMD died of.
+pub(crate) struct Interrupt {
+    signal: Signal,
+    /// Whether it was sent to CMD's group alone.
+    to_group: bool,
+}
 
 impl Interrupt {
-    /// Sends it to this process's group, and dies of it as CMD did, so that a script is ended by Ctrl-C as it would be
-    /// without the wrapper.
+    /// Dies of it as CMD did, and sends it to this process's group if the terminal did not, so that a script is ended
+    /// by Ctrl-C as it would be without the wrapper.
     pub(crate) fn pass_to_the_caller(self) {
         // SAFETY: the default disposition runs no code of ours.
         #[expect(unsafe_code, reason = "nix marks all of signal(2) so, handlers or not")]
-        let default = unsafe { signal(self.0, SigHandler::SigDfl) };
-        let _ = default.and_then(|_| killpg(getpgrp(), self.0));
+        let default = unsafe { signal(self.signal, SigHandler::SigDfl) };
+        let _ = default.and_then(|_| match self.to_group {
+            true => killpg(getpgrp(), self.signal),
+            false => raise(self.signal),
+        });
         // Kept until here, so that it comes last.
-        let _ = SigSet::from(self.0).thread_unblock();
+        let _ = SigSet::from(self.signal).thread_unblock();
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(terminal) = &self.terminal {
+        if let Some(terminal) = self.terminal() {
             terminal.take_back_from(self.pid);
         }
     }
-}
-
-/// This process's children, those that it was given as a subreaper included.
-fn children() -> BTreeSet<Pid> {
-    let mut children = BTreeSet::new();
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
-        return children;
-    };
-    for task in tasks.flatten() {
-        let text = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        let pids = text.split_whitespace().filter_map(|pid| pid.parse().ok());
-        children.extend(pids.map(Pid::from_raw));
-    }
-    children
 }

@@ -15,7 +15,8 @@ pub(crate) enum Fate {
     Exited(i32),
     /// By which signal.
     Killed(i32),
-    Stopped,
+    /// Likewise.
+    Stopped(i32),
 }
 
 /// What became of a child, as `waitid` tells with `WNOHANG` and these flags; `None`: nothing.
@@ -35,7 +36,7 @@ pub(crate) fn fate(child: Pid, flags: i32) -> io::Result<Option<Fate>> {
     }
     Ok(Some(match info.si_code {
         libc::CLD_EXITED => Fate::Exited(status & 0xff),
-        libc::CLD_STOPPED => Fate::Stopped,
+        libc::CLD_STOPPED => Fate::Stopped(status),
         // With a core dump or without.
         _ => Fate::Killed(status),
     }))

@@ -1,25 +1,22 @@
 //! `arena-lease gate`.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 use std::time::Duration;
 
 use arena_lease::peers::{Peers, core::Attachment};
-use arena_lease::{Arena, Enter, EnterError, Gate, GateOpenError, PeerId};
+use arena_lease::{Arena, Enter, EnterError, Gate, GateOpenError, PeerId, Verdict};
 
 use crate::child::{Event, Running};
 use crate::out::{say, shown};
 use crate::run::not_executed;
-use crate::{Failure, args, exit};
+use crate::{Failure, arena, args, exit};
 
 /// Enters, runs CMD, leaves. The exit code.
 pub(crate) fn gate(args: &args::Gate) -> Result<u8, Failure> {
     let name = shown(&args.name);
-    let arena = Arena::open(&args.arena).map_err(|error| {
-        let what = format!("cannot open arena {}", shown(&args.arena));
-        Failure::new(exit::ARENA, &what, &error)
-    })?;
+    let arena = arena::open(&args.arena)?;
     let gate = Gate::open(&arena, args.name.as_bytes()).map_err(|error| match error {
         GateOpenError::Name { .. } => Failure::new(exit::USAGE, "wrong NAME", &error),
         error => Failure::new(exit::ARENA, &format!("cannot use gate {name}"), &error),
@@ -47,7 +44,12 @@ pub(crate) fn gate(args: &args::Gate) -> Result<u8, Failure> {
             return Err(Failure::new(exit::ARENA, &what, &error));
         }
     };
-    let mut running = match Running::start(command(args, &arena), false, None, || Ok(())) {
+    let stand_in = arena.stand_in().map_err(|error| {
+        let what = format!("cannot enter gate {name}");
+        Failure::new(exit::ARENA, &what, &error)
+    })?;
+    let command = command(args, &arena);
+    let mut running = match Running::start(command, false, stand_in, None, || Ok(())) {
         Ok(Ok(running)) => running,
         Ok(Err(error)) => {
             let what = format!("cannot execute {}", shown(&args.command[0]));
@@ -78,14 +80,9 @@ pub(crate) fn gate(args: &args::Gate) -> Result<u8, Failure> {
 }
 
 fn command(args: &args::Gate, arena: &Arena) -> Command {
-    // As CMD may use it, wherever it changes its directory to.
-    let path = arena
-        .path()
-        .filter(|_| args.arena.as_bytes().contains(&b'/'));
-    let arena = path.map_or(args.arena.clone(), OsString::from);
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
-    command.env("ARENA_NAME", arena);
+    command.env("ARENA_NAME", arena::name_for_cmd(&args.arena, arena));
     command.env("ARENA_GATE", &args.name);
     command.env("ARENA_FENCE", args.fence.to_string());
     command
@@ -95,11 +92,15 @@ fn who(arena: &Arena, by: PeerId) -> String {
     let row = arena.attachment(by.slot());
     let row = row.filter(|row: &Attachment| row.id == by);
     let peers = Peers::new(arena);
-    let verdict = peers.verdict(by);
+    let verdict = match peers.verdict(by) {
+        Verdict::Alive => "alive",
+        Verdict::Dead(_) => "dead, and what it started goes on",
+        Verdict::Unknown => "unknown",
+    };
     match row.and_then(|row| Some((row.identity?.pid, row.name))) {
         Some((pid, name)) => {
             let name = shown(OsStr::from_bytes(&name));
-            format!("pid {pid} ({name}; {by}; {verdict:?})")
+            format!("pid {pid} ({name}; {by}; {verdict})")
         }
         None => by.to_string(),
     }

@@ -5,13 +5,16 @@
     reason = "both panic when nobody reads; see `out`"
 )]
 
+mod arena;
 mod args;
 mod child;
+mod descendants;
 mod fate;
 mod gate;
 mod json;
 mod list;
 mod out;
+mod places;
 mod run;
 mod status;
 mod terminal;
@@ -32,6 +35,10 @@ mod exit {
     pub(crate) const NOT_ACQUIRED: u8 = 1;
     /// The command line cannot be.
     pub(crate) const USAGE: u8 = 64;
+    /// `--latest`: another has just entered.
+    pub(crate) const ENTRY_TAKEN: u8 = 121;
+    /// `--latest`: a newer one waits instead.
+    pub(crate) const REPLACED: u8 = 122;
     /// The lease was lost while CMD ran; CMD was ended.
     pub(crate) const LOST: u8 = 123;
     /// The arena, or the lease in it, cannot be used.

@@ -1,10 +1,10 @@
 //! `arena-lease run`.
 
-use std::ffi::{OsStr, OsString};
+use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use std::time::Duration;
 use arena_lease::peers::core::thread::start_quiet;
 use arena_lease::peers::{Peers, Sleep};
 use arena_lease::{
-    Acquire, Arena, BootClock, Clock as _, Hold, Lease, LeaseError, Leases, Lost, Refused, Renewed,
-    TookOver,
+    Acquire, Arena, BootClock, Clock as _, Hold, Lease, LeaseError, Leases, Lost, Place, Refused,
+    Renewed, TookOver,
 };
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -22,7 +22,8 @@ use nix::sys::signal::Signal;
 use crate::args::Run;
 use crate::child::{Event, Running};
 use crate::out::{say, shown};
-use crate::{Failure, exit};
+use crate::places::{Asked, Wanted};
+use crate::{Failure, arena, exit};
 
 /// How long before the deadline CMD is killed at the latest, if the ttl leaves so much.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -30,20 +31,8 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// Acquires, runs CMD, keeps the lease alive, releases. The exit code.
 pub(crate) fn run(args: &Run) -> Result<u8, Failure> {
     let name = shown(&args.name);
-    let arena = Arena::open(&args.arena).map_err(|error| {
-        let what = format!("cannot open arena {}", shown(&args.arena));
-        Failure::new(exit::ARENA, &what, &error)
-    })?;
-    let cannot_use = |error: &dyn std::error::Error| {
-        Failure::new(exit::ARENA, &format!("cannot use lease {name}"), error)
-    };
-    let leases = Leases::open(&arena).map_err(|error| cannot_use(&error))?;
-    let lease = match leases.lease(args.name.as_bytes(), args.ttl) {
-        Err(error @ LeaseError::Name { .. }) => {
-            return Err(Failure::new(exit::USAGE, "wrong NAME", &error));
-        }
-        other => other.map_err(|error| cannot_use(&error))?,
-    };
+    let arena = arena::open(&args.arena)?;
+    let leases = Leases::open(&arena).map_err(|error| cannot_use(args, &error))?;
     let wait = match (args.no_wait, args.wait) {
         (true, _) => Duration::ZERO,
         (false, wait) => wait.unwrap_or(Duration::MAX),
@@ -53,28 +42,39 @@ pub(crate) fn run(args: &Run) -> Result<u8, Failure> {
             say(&format!("{name}: {what}"));
         }
     };
-    if args.verbose && !wait.is_zero() {
-        tell(who_holds(&lease).map_or("free".into(), |holder| format!("waiting: {holder}")));
-    }
-    let acquired = lease.acquire_timeout(wait);
-    let hold = match acquired.map_err(|error| cannot_use(&error))? {
-        Acquire::Held(hold) => hold,
-        Acquire::Refused(why) => {
-            tell(format!("not acquired: {}", refusal(&lease, why)));
-            return Ok(args.conflict);
+    let asked = match Wanted::of(args) {
+        Some(wanted) => {
+            let asked = wanted.ask(args, &leases, wait)?;
+            asked.map(|place| (place.lease().clone(), hold_of(&place), Some(place)))
+        }
+        None => {
+            let asked = plain(args, &leases, wait, &tell)?;
+            asked.map(|(lease, hold)| (lease, hold, None))
         }
     };
+    let (lease, hold, place) = match asked {
+        Asked::Held(held) => held,
+        Asked::Not(code, why) => {
+            tell(format!("not acquired: {why}"));
+            return Ok(code);
+        }
+    };
+    let at = place
+        .as_ref()
+        .map_or(String::new(), |place| format!("place {} ", place.id()));
     tell(format!(
-        "held under fence {}{}",
+        "{at}held under fence {}{}",
         hold.fence,
         took_over(&hold)
     ));
     let held = Held {
         lease,
         hold,
+        place: place.into(),
         name,
         grace: args.grace,
         min_hold: args.min_hold,
+        is_verbose: args.verbose,
     };
     let code = start(args, &arena, &held)?;
     if code.is_none() {
@@ -84,13 +84,55 @@ pub(crate) fn run(args: &Run) -> Result<u8, Failure> {
     Ok(code.unwrap_or(exit::LOST))
 }
 
+fn cannot_use(args: &Run, error: &dyn std::error::Error) -> Failure {
+    let what = format!("cannot use lease {}", shown(&args.name));
+    Failure::new(exit::ARENA, &what, error)
+}
+
+/// Asks for the lease NAME itself.
+fn plain(
+    args: &Run,
+    leases: &Leases,
+    wait: Duration,
+    tell: &impl Fn(String),
+) -> Result<Asked<(Lease, Hold)>, Failure> {
+    let lease = match leases.lease(args.name.as_bytes(), args.ttl) {
+        Err(error @ LeaseError::Name { .. }) => {
+            return Err(Failure::new(exit::USAGE, "wrong NAME", &error));
+        }
+        other => other.map_err(|error| cannot_use(args, &error))?,
+    };
+    if args.verbose && !wait.is_zero() {
+        tell(who_holds(&lease).map_or("free".into(), |holder| format!("waiting: {holder}")));
+    }
+    let acquired = lease.acquire_timeout(wait);
+    Ok(match acquired.map_err(|error| cannot_use(args, &error))? {
+        Acquire::Refused(why) => Asked::Not(args.conflict, refusal(&lease, why)),
+        Acquire::Held(hold) => Asked::Held((lease, hold)),
+    })
+}
+
+/// How a place is held.
+fn hold_of(place: &Place) -> Hold {
+    let holder = place.lease().holder();
+    Hold {
+        fence: place.fence(),
+        took_over: place.took_over(),
+        until_ms: holder.as_ref().map_or(0, |holder| holder.until_ms),
+        left: holder.map_or(Duration::ZERO, |holder| holder.lapses_in),
+    }
+}
+
 /// A lease that is held while CMD runs.
 struct Held {
     lease: Lease,
     hold: Hold,
+    /// Whose lease it is, if it is one of a limit: its end is told to who waits for a place.
+    place: RefCell<Option<Place>>,
     name: String,
     grace: Option<Duration>,
     min_hold: Duration,
+    is_verbose: bool,
 }
 
 /// Runs CMD. The exit code; `None` when the lease was lost.
@@ -104,9 +146,11 @@ fn start(args: &Run, arena: &Arena, held: &Held) -> Result<Option<u8>, Failure> 
         Err(error) => return failed(exit::ARENA, "cannot watch the arena", &error),
     };
     let mut lost = None;
-    let command = command(args, arena, held.hold.fence);
-    let companion = match held.lease.companion(held.hold.fence) {
-        Ok(companion) => Some(companion),
+    let command = command(args, arena, held);
+    let companion = held.lease.companion(held.hold.fence);
+    let companion = companion.and_then(|mut companion| Ok((companion.stand_in()?, companion)));
+    let (stand_in, companion) = match companion {
+        Ok(companion) => companion,
         Err(error) => {
             return failed(
                 exit::ARENA,
@@ -115,17 +159,23 @@ fn start(args: &Run, arena: &Arena, held: &Held) -> Result<Option<u8>, Failure> 
             );
         }
     };
-    let started = Running::start(command, args.wait_children, companion, || {
-        // As late as can be: CMD is not started under a lease that was lost meanwhile.
-        match held.lease.renew_at(held.hold.fence) {
-            Ok(Renewed::Held { .. }) => Ok(()),
-            Ok(Renewed::Lost(why)) => {
-                lost = Some(why);
-                Err(io::Error::from(io::ErrorKind::Other))
+    let started = Running::start(
+        command,
+        args.wait_children,
+        stand_in,
+        Some(companion),
+        || {
+            // As late as can be: CMD is not started under a lease that was lost meanwhile.
+            match held.lease.renew_at(held.hold.fence) {
+                Ok(Renewed::Held { .. }) => Ok(()),
+                Ok(Renewed::Lost(why)) => {
+                    lost = Some(why);
+                    Err(io::Error::from(io::ErrorKind::Other))
+                }
+                Err(error) => Err(io::Error::other(error)),
             }
-            Err(error) => Err(io::Error::other(error)),
-        }
-    });
+        },
+    );
     let running = match (started, lost) {
         (Ok(Ok(running)), _) => running,
         (Err(_), Some(lost)) => {
@@ -180,21 +230,13 @@ pub(crate) fn not_executed(error: &io::Error) -> u8 {
     }
 }
 
-fn command(args: &Run, arena: &Arena, fence: u64) -> Command {
+fn command(args: &Run, arena: &Arena, held: &Held) -> Command {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
-    command.env("ARENA_NAME", arena_name(&args.arena, arena.path()));
-    command.env("ARENA_LEASE", &args.name);
-    command.env("ARENA_FENCE", fence.to_string());
+    command.env("ARENA_NAME", arena::name_for_cmd(&args.arena, arena));
+    command.env("ARENA_LEASE", OsStr::from_bytes(&held.lease.name()));
+    command.env("ARENA_FENCE", held.hold.fence.to_string());
     command
-}
-
-/// The arena's name as CMD may use it, wherever CMD changes its directory to.
-fn arena_name(given: &OsStr, path: Option<&Path>) -> OsString {
-    let absolute = path
-        .filter(|_| given.as_bytes().contains(&b'/'))
-        .and_then(|path| std::path::absolute(path).ok());
-    absolute.map_or(given.into(), Into::into)
 }
 
 impl Held {
@@ -228,6 +270,10 @@ impl Held {
                 }) => {
                     until_ms = until;
                     next = interval;
+                    if running.lost_stand_in() && self.is_verbose {
+                        let what = "CMD closed its descriptor: other PID namespaces cannot see it";
+                        say(&format!("{}: {what}", self.name));
+                    }
                     if let Event::Continued = event {
                         running.go_on();
                     }
@@ -292,7 +338,9 @@ impl Held {
     /// Whether nobody else held until now: also when it had lapsed, as long as nobody took it.
     fn release(&self, min_hold: Duration) -> bool {
         let fence = self.hold.fence;
-        match self.lease.release_held_for(fence, min_hold) {
+        let released = self.lease.release_held_for(fence, min_hold);
+        drop(self.place.take());
+        match released {
             Ok(released) => released,
             Err(error) => {
                 say(&format!(

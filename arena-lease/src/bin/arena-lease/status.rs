@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use arena_lease::peers::core::clock;
-use arena_lease::{ArenaOptions, Holder, LeasesView, Stats, Verdict, ViewError};
+use arena_lease::{
+    ArenaOptions, Holder, LeasesView, LimitKind, LimitState, PlaceState, Stats, Verdict, ViewError,
+};
 
 use crate::args::Status;
 use crate::json::Object;
@@ -16,16 +18,25 @@ use crate::{Failure, exit};
 pub(crate) fn status(args: &Status) -> Result<u8, Failure> {
     let leases = leases(&args.arena)?;
     let name = args.name.as_bytes();
-    let stats = match leases.map(|leases| leases.stats(name)).transpose() {
+    let look = |leases: LeasesView| Ok((leases.stats(name)?, leases.limit(name)?));
+    let seen = match leases.map(look).transpose() {
         Err(error @ ViewError::Name { .. }) => {
             return Err(Failure::new(exit::USAGE, "wrong NAME", &error));
         }
-        stats => stats.map_err(|error| cannot_tell(&args.arena, &error))?,
+        seen => seen.map_err(|error| cannot_tell(&args.arena, &error))?,
     };
-    let stats = stats.flatten();
+    let (stats, limit) = seen.unwrap_or_default();
     let line = match args.json {
-        true => json(&args.arena, name, stats.as_ref()),
-        false => text(&args.arena, &args.name, stats.as_ref()),
+        true => {
+            let limit = limit.as_ref().map(limit_json);
+            object(&args.arena, name, stats.as_ref())
+                .field("limit", limit)
+                .end()
+        }
+        false => match &limit {
+            None => text(&args.arena, &args.name, stats.as_ref()),
+            Some(limit) => limit_text(args, limit, stats.as_ref()),
+        },
     };
     print(&format!("{line}\n"))?;
     Ok(0)
@@ -47,19 +58,89 @@ pub(crate) fn cannot_tell(arena: &OsStr, error: &ViewError) -> Failure {
 
 /// The object that `--help` describes.
 pub(crate) fn json(arena: &OsStr, lease: &[u8], stats: Option<&Stats>) -> String {
-    let holder = stats.and_then(|stats| stats.holder.as_ref()).map(|holder| {
-        Object::new()
-            .field("pid", holder.pid)
-            .bytes("name", holder.name.as_deref())
-            .field("slot", Some(holder.peer.slot()))
-            .field("epoch", Some(holder.peer.generation()))
-            .bytes("verdict", Some(verdict(holder).as_bytes()))
-            .field(
-                "since",
-                since(holder).map(|at| format!("{:.3}", at.as_secs_f64())),
-            )
-            .end()
-    });
+    object(arena, lease, stats).end()
+}
+
+fn holder_json(holder: &Holder) -> String {
+    Object::new()
+        .field("pid", holder.pid)
+        .bytes("name", holder.name.as_deref())
+        .field("slot", Some(holder.peer.slot()))
+        .field("epoch", Some(holder.peer.generation()))
+        .bytes("verdict", Some(verdict(holder).as_bytes()))
+        .field(
+            "since",
+            since(holder).map(|at| format!("{:.3}", at.as_secs_f64())),
+        )
+        .end()
+}
+
+fn limit_json(limit: &LimitState) -> String {
+    let kind = match limit.kind {
+        LimitKind::Exclusive => "exclusive",
+        LimitKind::Latest => "latest",
+        LimitKind::Shared => "shared",
+    };
+    let places = |states: &[PlaceState]| {
+        let place = |state: &PlaceState| {
+            let holder = state.holder.as_ref();
+            Object::new()
+                .bytes("lease", Some(&state.lease))
+                .field("fence", holder.map(|holder| holder.fence))
+                .field(
+                    "lapses_in_ms",
+                    holder.map(|holder| holder.lapses_in.as_millis()),
+                )
+                .field("holder", holder.map(holder_json))
+                .end()
+        };
+        let all: Vec<String> = states.iter().map(place).collect();
+        format!("[{}]", all.join(","))
+    };
+    Object::new()
+        .bytes("kind", Some(kind.as_bytes()))
+        .field("places", Some(limit.places))
+        .field("standbys", Some(limit.standbys))
+        .field("working", Some(places(&limit.working)))
+        .field("waiting", Some(places(&limit.waiting)))
+        .end()
+}
+
+/// The limit, then a line for each place that is taken.
+fn limit_text(args: &Status, limit: &LimitState, stats: Option<&Stats>) -> String {
+    let (places, standbys) = (limit.places, limit.standbys);
+    let what = match limit.kind {
+        LimitKind::Exclusive if standbys == 0 => format!("at most {places} at once"),
+        LimitKind::Exclusive => format!("at most {places} at once, and {standbys} waiting"),
+        LimitKind::Latest => "the latest".into(),
+        LimitKind::Shared => format!("shared by at most {standbys}"),
+    };
+    let (name, arena) = (shown(&args.name), shown(&args.arena));
+    let (working, waiting) = (limit.working.len(), limit.waiting.len());
+    let mut text = format!("{name} in arena {arena}: {what}; {working} at work, {waiting} waiting");
+    for (does, state) in (limit.working.iter().map(|state| ("works at", state)))
+        .chain(limit.waiting.iter().map(|state| ("waits at", state)))
+    {
+        if let Some(holder) = &state.holder {
+            let lease = shown(OsStr::from_bytes(&state.lease));
+            let since = ago(holder).map_or(String::new(), |ago| format!(" for {ago:.1?}"));
+            let (by, fence, left) = (who(holder), holder.fence, holder.lapses_in);
+            text.push_str(&format!(
+                "\n  {by} {does} {lease}{since}, under fence {fence}, lapses in {left:.1?} unless renewed"
+            ));
+        }
+    }
+    if let Some(stats) = stats.filter(|stats| stats.acquires > 0) {
+        let lease = self::text(&args.arena, &args.name, Some(stats));
+        text.push_str(&format!("\nand the lease {lease}"));
+    }
+    text
+}
+
+fn object(arena: &OsStr, lease: &[u8], stats: Option<&Stats>) -> Object {
+    let holder = stats
+        .and_then(|stats| stats.holder.as_ref())
+        .map(holder_json);
     let lapses_in = stats.and_then(|stats| stats.lapses_in);
     Object::new()
         .bytes("arena", Some(arena.as_bytes()))
@@ -76,7 +157,6 @@ pub(crate) fn json(arena: &OsStr, lease: &[u8], stats: Option<&Stats>) -> String
                 .map(|left| left.as_millis()),
         )
         .field("holder", holder)
-        .end()
 }
 
 /// The same for people.
@@ -92,16 +172,20 @@ pub(crate) fn text(arena: &OsStr, lease: &OsStr, stats: Option<&Stats>) -> Strin
         });
         return format!("{what}: free{kept}, last fence {}; {counts}", stats.fence);
     };
+    let since = ago(holder).map_or(String::new(), |ago| format!("for {ago:.1?} "));
+    let (by, fence, left) = (who(holder), holder.fence, holder.lapses_in);
+    format!(
+        "{what}: held {since}by {by} under fence {fence}, lapses in {left:.1?} unless renewed; {counts}"
+    )
+}
+
+fn who(holder: &Holder) -> String {
     let pid = holder.pid.map_or("unknown".into(), |pid| pid.to_string());
     let name = shown(OsStr::from_bytes(
         holder.name.as_deref().unwrap_or_default(),
     ));
-    let (verdict, peer, left) = (verdict(holder), holder.peer, holder.lapses_in);
-    let fence = holder.fence;
-    let since = ago(holder).map_or(String::new(), |ago| format!("for {ago:.1?} "));
-    format!(
-        "{what}: held {since}by pid {pid} ({name}; {peer}; {verdict}) under fence {fence}, lapses in {left:.1?} unless renewed; {counts}"
-    )
+    let (verdict, peer) = (verdict(holder), holder.peer);
+    format!("pid {pid} ({name}; {peer}; {verdict})")
 }
 
 fn verdict(holder: &Holder) -> &'static str {

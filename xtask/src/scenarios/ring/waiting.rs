@@ -7,7 +7,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use super::cast::{Reader, Scene, committed, publishes, reserves};
 use crate::{
     child::{PATIENCE, Plan, until, waits},
-    idleness::Activity,
+    idleness::{Activity, TICK_NS},
     outcome::{Outcome, Stop, ensure},
     roles::ring as role,
     scenario::{Run, Scenario},
@@ -87,8 +87,6 @@ fn ping_pong(run: &mut Run) -> Outcome {
 /// their threads are looked at. Control: both are given a record afterwards.
 fn idle(run: &mut Run) -> Outcome {
     const TIME: Duration = Duration::from_secs(5);
-    // A tick of the clock that processes' times are shown in.
-    const TICK_NS: u64 = 10_000_000;
     run.each_round(|run, round| {
         let mut empty = Scene::new(run, &format!("empty{round}"), 16, 64);
         let mut behind = Scene::new(run, &format!("behind{round}"), 16, 64);
