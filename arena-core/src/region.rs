@@ -120,12 +120,14 @@ impl Region {
             .array(self.locate(offset, wanted)?, count)
     }
 
+    #[inline]
     fn locate(&self, offset: u64, wanted: u64) -> Result<u64, OutOfBounds> {
         locate(self.offset, self.len_bytes, offset, wanted)
     }
 }
 
 /// An offset in a region as one in the arena.
+#[inline]
 pub(crate) fn locate(start: u64, len: u64, offset: u64, wanted: u64) -> Result<u64, OutOfBounds> {
     if offset.checked_add(wanted).is_some_and(|end| end <= len) {
         Ok(start + offset)

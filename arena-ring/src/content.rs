@@ -51,94 +51,137 @@ pub(crate) fn words(bytes: u32) -> u64 {
     u64::from(bytes).div_ceil(8)
 }
 
-/// Stores a record whose slots the caller has claimed, at word `at` of their contents.
-pub(crate) fn store(view: &View<'_>, pos: u64, at: u64, topic: &[u8], payload: &[u8]) {
-    let lengths = Lengths::new(topic.len(), payload.len()).expect("its size was looked at");
-    store_head(view, pos, at, lengths, topic);
-    store_bytes(view, pos, at + lengths.payload_at(), payload);
+/// Where the owner of claimed slots stores next: a word of their contents.
+#[derive(Debug)]
+pub(crate) struct Pen<'a> {
+    view: View<'a>,
+    pos: u64,
+    /// In the content of the slot of `pos`; at its end, the next slot is meant.
+    within: usize,
 }
 
-/// Stores all of a record but its payload.
-pub(crate) fn store_head(view: &View<'_>, pos: u64, at: u64, lengths: Lengths, topic: &[u8]) {
-    for run in view.runs(pos, at, 1) {
-        // Relaxed: published by the head's word (EDGE written).
-        run[0].store(lengths.encode(), Ordering::Relaxed);
-    }
-    store_bytes(view, pos, at + 1, topic);
-}
-
-/// Stores bytes from the beginning of a word on; what is left of the last word is zero.
-fn store_bytes(view: &View<'_>, pos: u64, at: u64, mut bytes: &[u8]) {
-    let count = u64::try_from(bytes.len().div_ceil(8)).expect("a length fits 64 bits");
-    for run in view.runs(pos, at, count) {
-        let (here, rest) = bytes.split_at(bytes.len().min(8 * run.len()));
-        let (whole, last) = here.as_chunks::<8>();
-        for (cell, chunk) in run.iter().zip(whole) {
-            // Relaxed (both): as above.
-            cell.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);
+impl<'a> Pen<'a> {
+    /// At word `at` of the contents of the slots from `pos` on.
+    pub(crate) fn at(view: View<'a>, pos: u64, at: u64) -> Self {
+        let content = view.content_words();
+        let at = index(at);
+        Self {
+            pos: pos + (at / content) as u64,
+            within: at % content,
+            view,
         }
-        if !last.is_empty() {
-            let mut padded = [0; 8];
-            padded[..last.len()].copy_from_slice(last);
-            run[whole.len()].store(u64::from_le_bytes(padded), Ordering::Relaxed);
+    }
+
+    /// At their first word.
+    pub(crate) fn new(view: View<'a>, pos: u64) -> Self {
+        Self {
+            view,
+            pos,
+            within: 0,
         }
-        bytes = rest;
     }
-}
 
-/// Stores zeros in whole words.
-pub(crate) fn store_zeros(view: &View<'_>, pos: u64, at: u64, count: u64) {
-    for cell in view.runs(pos, at, count).flatten() {
-        // Relaxed: as above.
-        cell.store(0, Ordering::Relaxed);
+    /// Stores a record.
+    pub(crate) fn record(&mut self, topic: &[u8], payload: &[u8]) {
+        let lengths = Lengths::new(topic.len(), payload.len()).expect("its size was looked at");
+        self.head(lengths, topic);
+        self.bytes(payload);
     }
-}
 
-/// Stores bytes at any byte of the words from `at` on, and leaves the others as they are. The caller alone stores there.
-pub(crate) fn patch(view: &View<'_>, pos: u64, at: u64, offset: u64, mut bytes: &[u8]) {
-    let within = index(offset % 8);
-    let first = at + offset / 8;
-    let (start, rest) = match within {
-        0 => bytes.split_at(0),
-        _ => bytes.split_at(bytes.len().min(8 - within)),
-    };
-    patch_word(view, pos, first, within, start);
-    bytes = rest;
-    let next = first + u64::from(within != 0);
-    let whole = bytes.len() / 8 * 8;
-    store_bytes(view, pos, next, &bytes[..whole]);
-    let last = next + u64::try_from(whole / 8).expect("a length fits 64 bits");
-    patch_word(view, pos, last, 0, &bytes[whole..]);
-}
-
-fn patch_word(view: &View<'_>, pos: u64, at: u64, within: usize, bytes: &[u8]) {
-    if bytes.is_empty() {
-        return;
+    /// Stores all of a record but its payload.
+    pub(crate) fn head(&mut self, lengths: Lengths, topic: &[u8]) {
+        self.word(lengths.encode());
+        self.bytes(topic);
     }
-    for run in view.runs(pos, at, 1) {
-        // Relaxed (both): the word is this process's own until its claim ends.
-        let mut word = run[0].load(Ordering::Relaxed).to_le_bytes();
+
+    /// Stores zeros in so many words.
+    pub(crate) fn zeros(&mut self, count: u64) {
+        for _ in 0..count {
+            self.word(0);
+        }
+    }
+
+    /// Stores bytes from the beginning of a word on; what is left of the last word is zero.
+    pub(crate) fn bytes(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let run = self.run();
+            let (here, rest) = bytes.split_at(bytes.len().min(8 * run.len()));
+            let (whole, last) = here.as_chunks::<8>();
+            for (cell, chunk) in run.iter().zip(whole) {
+                // Relaxed: published by the head's word (EDGE written).
+                cell.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);
+            }
+            self.within += whole.len();
+            if !last.is_empty() {
+                let mut padded = [0; 8];
+                padded[..last.len()].copy_from_slice(last);
+                self.word(u64::from_le_bytes(padded));
+            }
+            bytes = rest;
+        }
+    }
+
+    /// Stores bytes that begin at byte `within` of a word, and leaves the others as they are.
+    pub(crate) fn patch(&mut self, within: usize, bytes: &[u8]) {
+        let (start, rest) = match within {
+            0 => (&[][..], bytes),
+            _ => bytes.split_at(bytes.len().min(8 - within)),
+        };
+        self.patch_word(within, start);
+        let (whole, last) = rest.split_at(rest.len() / 8 * 8);
+        self.bytes(whole);
+        self.patch_word(0, last);
+    }
+
+    fn patch_word(&mut self, within: usize, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        // Relaxed: the word is this process's own until its claim ends.
+        let mut word = self.run()[0].load(Ordering::Relaxed).to_le_bytes();
         word[within..within + bytes.len()].copy_from_slice(bytes);
-        run[0].store(u64::from_le_bytes(word), Ordering::Relaxed);
+        self.word(u64::from_le_bytes(word));
+    }
+
+    #[inline]
+    fn word(&mut self, word: u64) {
+        // Relaxed: as above.
+        self.run()[0].store(word, Ordering::Relaxed);
+        self.within += 1;
+    }
+
+    /// What is left of a slot's content: a word at least.
+    #[inline]
+    fn run(&mut self) -> &'a [AtomicU64] {
+        let mut content = self.view.content(self.pos);
+        if self.within == content.len() {
+            (self.pos, self.within) = (self.pos + 1, 0);
+            content = self.view.content(self.pos);
+        }
+        &content[self.within..]
     }
 }
 
-/// Copies `count` words from the first of the contents at `pos` on to the start of `into`, which has room for them.
+/// The lengths of the first record of the slots from `pos` on, whatever is there now.
+pub(crate) fn first_lengths(view: &View<'_>, pos: u64) -> Lengths {
+    // Relaxed: as in `copy`.
+    Lengths::decode(view.content(pos)[0].load(Ordering::Relaxed))
+}
+
+/// Copies as many words of the contents of the slots from `pos` on as there is room for.
 ///
 /// The copy is worth nothing unless the head is still the same afterwards.
-pub(crate) fn copy(view: &View<'_>, pos: u64, from: u64, count: u64, mut into: &mut [u8]) {
-    for run in view.runs(pos, from, count) {
-        let (here, rest) = into.split_at_mut(8 * run.len());
-        copy_run(run, here);
-        into = rest;
-    }
-}
-
-fn copy_run(run: &[AtomicU64], into: &mut [u8]) {
-    let (chunks, _) = into.as_chunks_mut::<8>();
-    for (cell, chunk) in run.iter().zip(chunks) {
-        // Relaxed: ordered by the load of the head before (EDGE written) and the look at it after (EDGE overtaken).
-        *chunk = cell.load(Ordering::Relaxed).to_le_bytes();
+pub(crate) fn copy(view: &View<'_>, mut pos: u64, into: &mut [u8]) {
+    let (mut words, _) = into.as_chunks_mut::<8>();
+    while !words.is_empty() {
+        let content = view.content(pos);
+        let (here, rest) = words.split_at_mut(words.len().min(content.len()));
+        for (word, cell) in here.iter_mut().zip(content) {
+            // Relaxed: ordered by the load of the head before (EDGE written) and the look at it after (EDGE overtaken).
+            *word = cell.load(Ordering::Relaxed).to_le_bytes();
+        }
+        // A position that a damaged word names may be any.
+        (pos, words) = (pos.wrapping_add(1), rest);
     }
 }
 

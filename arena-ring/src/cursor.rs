@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use arena_peers::core::clock;
 use arena_peers::{PeerId, Sleep};
 
-use crate::content::{Lengths, copy, take_apart};
+use crate::content::{copy, first_lengths, take_apart};
 use crate::error::ReadError;
 use crate::protocol::{Fault, World as _, load_tail};
 use crate::reading::{Place, Sight, give_up, is_still, land, look, newest};
@@ -387,24 +387,17 @@ impl State {
             self.at = after;
             return Ok(false);
         }
-        let room = u64::from(head.slots) * view.content_words();
-        let mut words = room;
+        let mut words = u64::from(head.slots) * view.content_words() as u64;
         if head.records == 1 {
             // As much as it says; a wrong copy may say anything.
-            self.batch.make_room(1);
-            copy(view, at.pos, 0, 1, &mut self.batch.bytes);
-            let lengths = self.batch.bytes.first_chunk::<8>();
-            let lengths = lengths.map_or(0, |word| u64::from_le_bytes(*word));
-            words = Lengths::decode(lengths).words().min(room);
+            words = words.min(first_lengths(view, at.pos).words());
         }
-        self.batch.make_room(words);
-        copy(view, at.pos, 0, words, &mut self.batch.bytes);
+        copy(view, at.pos, self.batch.room_for(words));
         if !is_still(view, at.pos, seen) {
             self.jump(view)?;
             return Ok(false);
         }
         self.batch.at = 0;
-        self.batch.end = index(8 * words);
         self.batch.left = head.records.into();
         self.batch.publisher = Some(head.owner);
         self.at = after;
@@ -454,12 +447,13 @@ impl State {
 }
 
 impl Batch {
-    /// Makes the buffer hold so many words; it never shrinks, and what it held is not kept.
-    fn make_room(&mut self, words: u64) {
-        let bytes = index(8 * words);
-        if self.bytes.len() < bytes {
-            self.bytes.resize(bytes, 0);
+    /// Room for so many words. The buffer never shrinks, and what it held is not kept.
+    fn room_for(&mut self, words: u64) -> &mut [u8] {
+        self.end = index(8 * words);
+        if self.bytes.len() < self.end {
+            self.bytes.resize(self.end, 0);
         }
+        &mut self.bytes[..self.end]
     }
 
     fn damaged(&self) -> ReadError {

@@ -31,6 +31,18 @@
 //! - [`Ring::publish`], [`Ring::publish_many`] (several as one), [`Ring::reserve`] (filled in where it lies).
 //! - [`Cursor`]: sees every record from now, from the oldest, or from a number; [sleeps](Cursor::next_timeout) until there is one.
 //!
+//! The command `arena-ring` (feature `cli`) publishes lines, prints records, and shows how a ring is:
+//!
+//! ```sh
+//! tail -F app.log | arena-ring pub log
+//! arena-ring sub log | grep -i error
+//! arena-ring stat log
+//! ```
+//!
+//! # Features
+//!
+//! - `cli`: the command `arena-ring`.
+//!
 //! # A publisher that dies, or stops
 //!
 //! Number and intent are one exchange, so a publisher that is killed anywhere leaves nothing, or a record that is known to be
@@ -46,7 +58,9 @@
 //!
 //! - It does not keep what nobody has read: a full ring overwrites its oldest records, and a slow reader counts them as lapped.
 //! - It does not outlive the arena, which lies in memory: records are gone after a reboot.
-//! - It does not wait for readers.
+//! - It does not wait for readers, and does not share the work among a pool: each cursor sees everything.
+//! - It does not notice that its arena was destroyed: those who have it open go on among themselves, and
+//!   [`Arena::is_gone`] and [`Arena::is_unlinked`] tell.
 //! - One stopped publisher's slots are not used until it goes on or dies: with records of up to half a ring, little room may be
 //!   left ([`PublishError::Blocked`] says whose they are).
 

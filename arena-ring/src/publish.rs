@@ -4,10 +4,11 @@ use std::sync::atomic::Ordering;
 
 use arena_peers::core::OutOfBounds;
 
-use crate::content::{Lengths, patch, store, store_head, store_zeros};
+use crate::content::{Lengths, Pen};
 use crate::error::PublishError;
 use crate::protocol::{Claim, Ended, claim, end};
 use crate::ring::Ring;
+use crate::view::{View, index};
 use crate::word::Stage;
 
 /// What became of what was published. Of several records at once, they share it.
@@ -70,9 +71,10 @@ impl Ring {
     /// [`PublishError`]: nothing was published.
     pub fn publish(&self, topic: &[u8], payload: &[u8]) -> Result<Published, PublishError> {
         let words = Self::words_of(topic, payload.len());
-        let claim = self.claim(words, 1)?;
-        store(&self.view(), claim.pos, 0, topic, payload);
-        self.finish(&claim)
+        let view = self.view();
+        let claim = self.claim(&view, words, 1)?;
+        Pen::new(view, claim.pos).record(topic, payload);
+        finish(&view, &claim)
     }
 
     /// Publishes several records (topic, payload) as one: with one claim, so that they have numbers in a row and become visible
@@ -95,14 +97,13 @@ impl Ring {
         if count == 0 {
             return Ok(None);
         }
-        let claim = self.claim(words, count)?;
         let view = self.view();
-        let mut at = 0;
+        let claim = self.claim(&view, words, count)?;
+        let mut pen = Pen::new(view, claim.pos);
         for (topic, payload) in records {
-            store(&view, claim.pos, at, topic, payload);
-            at += Self::words_of(topic, payload.len()).expect("it was looked at");
+            pen.record(topic, payload);
         }
-        self.finish(&claim).map(Some)
+        finish(&view, &claim).map(Some)
     }
 
     /// Takes room for a record with a payload of `len_bytes`, all zeros, to be filled in where it lies.
@@ -114,12 +115,13 @@ impl Ring {
     /// [`PublishError`].
     pub fn reserve(&self, topic: &[u8], len_bytes: usize) -> Result<Reservation<'_>, PublishError> {
         let words = Self::words_of(topic, len_bytes);
-        let claim = self.claim(words, 1)?;
-        let lengths = Lengths::new(topic.len(), len_bytes).expect("it was looked at");
         let view = self.view();
-        store_head(&view, claim.pos, 0, lengths, topic);
+        let claim = self.claim(&view, words, 1)?;
+        let lengths = Lengths::new(topic.len(), len_bytes).expect("it was looked at");
         let payload_at = lengths.payload_at();
-        store_zeros(&view, claim.pos, payload_at, lengths.words() - payload_at);
+        let mut pen = Pen::new(view, claim.pos);
+        pen.head(lengths, topic);
+        pen.zeros(lengths.words() - payload_at);
         Ok(Reservation {
             ring: self,
             claim,
@@ -129,20 +131,18 @@ impl Ring {
         })
     }
 
-    fn claim(&self, words: Option<u64>, records: u16) -> Result<Claim, PublishError> {
+    fn claim(
+        &self,
+        view: &View<'_>,
+        words: Option<u64>,
+        records: u16,
+    ) -> Result<Claim, PublishError> {
         let slots = words.and_then(|words| self.slots_for(words));
         let slots = slots.ok_or_else(|| self.too_large(words))?;
         let me = self.peers().me()?;
         // Refused: others learn of this process's death later, and nothing else changes.
         let _ = self.peers().hang_bell();
-        Ok(claim(&self.view(), me, slots, records)?)
-    }
-
-    fn finish(&self, claim: &Claim) -> Result<Published, PublishError> {
-        let view = self.view();
-        let ended = end(&view, claim, Stage::Committed)?;
-        view.head.wake.wake_all();
-        Ok(Published::of(claim, ended))
+        Ok(claim(view, me, slots, records)?)
     }
 
     fn too_large(&self, words: Option<u64>) -> PublishError {
@@ -153,6 +153,12 @@ impl Ring {
             max: 8 * self.most_words(),
         }
     }
+}
+
+fn finish(view: &View<'_>, claim: &Claim) -> Result<Published, PublishError> {
+    let ended = end(view, claim, Stage::Committed)?;
+    view.head.wake.wake_all();
+    Ok(Published::of(claim, ended))
 }
 
 /// A record whose payload is filled in where it lies, in the ring.
@@ -200,8 +206,8 @@ impl Reservation<'_> {
         }
         // In a child of fork they are its parent's.
         if self.is_ours() {
-            let view = self.ring.view();
-            patch(&view, self.claim.pos, self.payload_at, offset, bytes);
+            let at = self.payload_at + offset / 8;
+            Pen::at(self.ring.view(), self.claim.pos, at).patch(index(offset % 8), bytes);
         }
         Ok(())
     }
@@ -216,7 +222,7 @@ impl Reservation<'_> {
             return Err(PublishError::Forked);
         }
         self.is_open = false;
-        self.ring.finish(&self.claim)
+        finish(&self.ring.view(), &self.claim)
     }
 
     fn is_ours(&self) -> bool {

@@ -11,7 +11,7 @@ use crate::error::RingOpenError;
 use crate::layout::{KIND, Shape};
 use crate::protocol::{load, load_tail};
 use crate::reading::unfinished;
-use crate::view::View;
+use crate::view::{Frame, View};
 
 /// What a ring's region is called besides: the ring "x" is the region "ring.x".
 const PREFIX: &[u8] = b"ring.";
@@ -32,7 +32,7 @@ struct Inner {
     name: Vec<u8>,
     region: Region,
     peers: Peers,
-    shape: Shape,
+    frame: Frame,
 }
 
 /// How to open a ring.
@@ -113,7 +113,7 @@ impl RingOptions {
                 name: name.to_vec(),
                 peers: Peers::new(region.arena()),
                 region,
-                shape,
+                frame: Frame::new(shape),
             }),
         })
     }
@@ -222,19 +222,19 @@ impl Ring {
     /// How many slots it has.
     #[must_use]
     pub fn slots(&self) -> u32 {
-        self.inner.shape.slots
+        self.inner.frame.shape.slots
     }
 
     /// For how many bytes of payload each slot was made.
     #[must_use]
     pub fn slot_bytes(&self) -> u32 {
-        self.inner.shape.slot_bytes
+        self.inner.frame.shape.slot_bytes
     }
 
     /// The longest payload of a record without a topic. A topic of `n` bytes leaves `n` less, rounded up to a multiple of 8.
     #[must_use]
     pub fn max_record(&self) -> u64 {
-        self.inner.shape.max_record()
+        self.inner.frame.shape.max_record()
     }
 
     /// What is known of it. A look at every slot; no system call while the publishers' bells are believed.
@@ -252,7 +252,7 @@ impl Ring {
     }
 
     pub(crate) fn view(&self) -> View<'_> {
-        View::new(&self.inner.region, &self.inner.peers, self.inner.shape)
+        View::new(&self.inner.region, &self.inner.frame, &self.inner.peers)
     }
 
     pub(crate) fn peers(&self) -> &Peers {
@@ -261,12 +261,12 @@ impl Ring {
 
     /// How many words one publish may take.
     pub(crate) fn most_words(&self) -> u64 {
-        self.inner.shape.most_words()
+        self.inner.frame.shape.most_words()
     }
 
     /// How many slots so many words take; `None`: more than one publish may.
     pub(crate) fn slots_for(&self, words: u64) -> Option<u16> {
-        let slots = words.div_ceil(self.inner.shape.content_words());
+        let slots = words.div_ceil(self.inner.frame.shape.content_words());
         let slots = u16::try_from(slots).ok()?;
         (words <= self.most_words()).then_some(slots)
     }

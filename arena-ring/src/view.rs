@@ -9,6 +9,31 @@ use portable_atomic::AtomicU128;
 use crate::layout::{CONTENT, HEAD_BYTES, Head, NUMBER, Shape};
 use crate::protocol::{Spot, World};
 
+/// What is computed of a ring's shape once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    pub(crate) shape: Shape,
+    /// From one slot to the next, in 64-bit words.
+    stride: usize,
+    /// All slots, likewise.
+    words: usize,
+    /// The number of slots less 1, and its logarithm, if it is a power of two.
+    power: Option<(u64, u32)>,
+}
+
+impl Frame {
+    pub(crate) fn new(shape: Shape) -> Self {
+        let slots = u64::from(shape.slots);
+        let stride = shape.stride_words();
+        Self {
+            shape,
+            stride: index(stride),
+            words: index(stride * slots),
+            power: slots.is_power_of_two().then(|| (slots - 1, slots.ilog2())),
+        }
+    }
+}
+
 /// The parts of a ring's region, found once for an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
@@ -17,67 +42,46 @@ pub(crate) struct View<'a> {
     words: &'a [AtomicU128],
     /// The slots as 64-bit words: the first two of each slot are never used as such.
     cells: &'a [AtomicU64],
+    frame: &'a Frame,
     peers: &'a Peers,
-    shape: Shape,
-    /// Of a slot, in 64-bit words.
-    stride: usize,
-    /// The slots' number less 1 and its logarithm, if it is a power of two.
-    power: Option<(u64, u32)>,
 }
 
 impl<'a> View<'a> {
     /// The region's length is that of the shape.
-    pub(crate) fn new(region: &'a Region, peers: &'a Peers, shape: Shape) -> Self {
-        let stride = index(shape.stride_words());
-        let count = stride * index(shape.slots.into());
+    pub(crate) fn new(region: &'a Region, frame: &'a Frame, peers: &'a Peers) -> Self {
         let whole = "the region has the length of its shape";
-        let slots = u64::from(shape.slots);
         Self {
             head: region.at(0).expect(whole),
-            words: region.array(HEAD_BYTES, count / 2).expect(whole),
-            cells: region.array(HEAD_BYTES, count).expect(whole),
+            words: region.array(HEAD_BYTES, frame.words / 2).expect(whole),
+            cells: region.array(HEAD_BYTES, frame.words).expect(whole),
+            frame,
             peers,
-            shape,
-            stride,
-            power: slots.is_power_of_two().then(|| (slots - 1, slots.ilog2())),
         }
     }
 
-    pub(crate) fn content_words(&self) -> u64 {
-        self.shape.content_words()
+    /// How many words of content a slot has.
+    pub(crate) fn content_words(&self) -> usize {
+        self.frame.stride - CONTENT
     }
 
-    /// `count` words of content from word `from` of the slots at `pos` on, in runs that lie in one slot each.
-    pub(crate) fn runs(
-        &self,
-        pos: u64,
-        from: u64,
-        count: u64,
-    ) -> impl Iterator<Item = &'a [AtomicU64]> + use<'a> {
-        let view = *self;
-        let content = self.content_words();
-        // A position that a damaged word names may be any.
-        let (mut pos, mut from, mut left) =
-            (pos.wrapping_add(from / content), from % content, count);
-        std::iter::from_fn(move || {
-            if left == 0 {
-                return None;
-            }
-            let here = left.min(content - from);
-            let start = view.start_of(view.index(pos)) + CONTENT + index(from);
-            (pos, from, left) = (pos.wrapping_add(1), 0, left - here);
-            Some(&view.cells[start..start + index(here)])
-        })
+    /// The content of the slot of `pos`.
+    #[inline]
+    pub(crate) fn content(&self, pos: u64) -> &'a [AtomicU64] {
+        let start = self.start_of(self.index(pos));
+        &self.cells[start + CONTENT..start + self.frame.stride]
     }
 
+    #[inline]
     fn start_of(&self, slot: u64) -> usize {
-        index(slot) * self.stride
+        index(slot) * self.frame.stride
     }
 
+    #[inline]
     fn cell(&self, slot: u64, field: usize) -> &'a AtomicU64 {
         &self.cells[self.start_of(slot) + field]
     }
 
+    #[inline]
     fn word(&self, at: Spot) -> &'a AtomicU128 {
         match at {
             Spot::Tail => &self.head.tail,
@@ -89,8 +93,9 @@ impl<'a> View<'a> {
 impl World for View<'_> {
     type Bits = u128;
 
+    #[inline]
     fn slots(&self) -> u64 {
-        self.shape.slots.into()
+        self.frame.shape.slots.into()
     }
 
     #[inline]
@@ -110,11 +115,13 @@ impl World for View<'_> {
         self.word(at).compare_exchange(seen, to, success, failure)
     }
 
+    #[inline]
     fn number(&self, slot: u64) -> u64 {
         // Relaxed: payload, whose head is looked at again (EDGE overtaken).
         self.cell(slot, NUMBER).load(Ordering::Relaxed)
     }
 
+    #[inline]
     fn set_number(&self, slot: u64, number: u64) {
         // Relaxed: payload, published with it (EDGE written).
         self.cell(slot, NUMBER).store(number, Ordering::Relaxed);
@@ -125,13 +132,14 @@ impl World for View<'_> {
         matches!(verdict, Verdict::Dead(_))
     }
 
+    #[inline]
     fn fence(&self, order: Ordering) {
         fence(order);
     }
 
     #[inline]
     fn index(&self, pos: u64) -> u64 {
-        match self.power {
+        match self.frame.power {
             Some((mask, _)) => pos & mask,
             None => pos % self.slots(),
         }
@@ -139,7 +147,7 @@ impl World for View<'_> {
 
     #[inline]
     fn turn(&self, pos: u64) -> u64 {
-        match self.power {
+        match self.frame.power {
             Some((_, shift)) => (pos >> shift) + 1,
             None => pos / self.slots() + 1,
         }
@@ -147,6 +155,7 @@ impl World for View<'_> {
 }
 
 /// A number of words that lie in a mapping, as an index.
+#[inline]
 pub(crate) fn index(words: u64) -> usize {
     usize::try_from(words).expect("a mapping fits the address space, which has 64 bits")
 }

@@ -1,5 +1,6 @@
 //! What publishers and readers of a ring share: the arena and its shape, what a record looks like, and what they note.
 
+mod caller;
 pub(super) mod notes;
 mod publisher;
 mod reader;
@@ -8,11 +9,11 @@ mod sections;
 use std::path::Path;
 
 use arena_core::{Arena, ArenaOptions};
-use arena_ring::{Record, Ring, RingOptions};
+use arena_ring::{PublishError, Published, Record, Ring, RingOptions};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::Role;
-use crate::{streams::Name, told::Told};
+use crate::{streams::Name, text, told::Told};
 
 pub(crate) use notes::{add_publisher, given, read_publisher};
 pub(super) use sections::SECTIONS;
@@ -22,6 +23,8 @@ pub(super) const ROLES: &[Role] = &[
     ("publisher", publisher::publisher),
     ("reader", reader::reader),
     ("ponger", reader::ponger),
+    ("ring-caller", caller::caller),
+    ("sleeper", caller::sleeper),
 ];
 
 /// The options of these arenas: room for the rings of one scenario.
@@ -65,6 +68,16 @@ fn is_spoken_to() -> bool {
 fn hear_stop(told: &Told, verb: &str) {
     if verb == "free" {
         assert_eq!(told.hear(), "stop", "the scenario says nothing else");
+    }
+}
+
+/// What became of what was published, in words.
+fn ended_as(published: Result<Published, PublishError>) -> String {
+    match published {
+        Ok(Published::Committed { seq }) => format!("committed {seq}"),
+        Ok(Published::Withdrawn { seq }) => format!("withdrawn {seq}"),
+        Ok(Published::Lapsed { seq }) => format!("lapsed {seq}"),
+        Err(e) => text::error(&e),
     }
 }
 

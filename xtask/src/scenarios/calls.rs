@@ -1,23 +1,32 @@
-//! How many system calls the verbs of a lease make.
+//! How many system calls the verbs of a lease, and publishing and reading, make.
 
 use std::collections::BTreeMap;
 
 use super::{cast::same, lease};
 use crate::{
-    child::{Child, PATIENCE, Plan, until},
+    child::{Child, PATIENCE, Plan, until, waits},
     outcome::{Outcome, Stop, ensure},
     roles::verbs::now_ms,
     scenario::{Need, Run, Scenario},
     tracee::Tracee,
 };
 
-pub(super) const SCENARIOS: &[Scenario] = &[Scenario::new(
-    "lease",
-    "calls",
-    "no_verb_of_a_lease_makes_a_system_call_while_the_holders_bell_is_believed",
-    none,
-)
-.needs(&[Need::Ptrace])];
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario::new(
+        "lease",
+        "calls",
+        "no_verb_of_a_lease_makes_a_system_call_while_the_holders_bell_is_believed",
+        none,
+    )
+    .needs(&[Need::Ptrace]),
+    Scenario::new(
+        "ring",
+        "calls",
+        "publishing_makes_no_system_call_while_nobody_sleeps_and_one_for_a_burst_when_somebody_does",
+        burst,
+    )
+    .needs(&[Need::Ptrace]),
+];
 
 /// The verbs that must make none.
 const VERBS: &[&str] = &["mine", "renew", "cycle", "acquire", "holder"];
@@ -35,13 +44,8 @@ const ATTEMPTS: u32 = 100;
 fn none(run: &mut Run) -> Outcome {
     let mut rival = lease::of(run, "theirs", 600_000)?;
     lease::takes(&mut rival, "new")?;
-    let mut caller = Caller::start(run)?;
-    let control = caller.row("getppid", TIMES)?;
-    same(
-        "system calls of the control",
-        &format!("{:?}", control),
-        &format!("{:?}", BTreeMap::from([(nix::libc::SYS_getppid, TIMES)])),
-    )?;
+    let mut caller = Caller::start(run, Plan::new("caller").arg(run.path("arena")))?;
+    caller.control()?;
     let verdicts = made(&caller.row("verdict", TIMES)?);
     ensure!(
         verdicts >= TIMES,
@@ -69,6 +73,36 @@ fn none(run: &mut Run) -> Outcome {
     Ok(())
 }
 
+/// Goal: publishing costs a system call only when somebody sleeps, and then one for all. Method: as above, in a ring alone; then a reader
+/// of another process, which sleeps and is stopped, so that it sleeps on, is there for two rows.
+fn burst(run: &mut Run) -> Outcome {
+    let (path, ring) = (run.path("arena"), "calls 64 64");
+    let mut caller = Caller::start(run, Plan::new("ring-caller").arg(&path).arg(ring))?;
+    caller.control()?;
+    // The first claim of a process hangs its bell.
+    caller.row("publish", 1)?;
+    let verbs = [
+        "publish", "read", "span", "many", "read", "reserve", "drop", "read",
+    ];
+    for verb in verbs {
+        caller.makes(verb, TIMES, &[])?;
+    }
+    let plan = Plan::new("sleeper").arg(&path).arg(ring);
+    let mut sleeper = run.start(plan)?;
+    sleeper.expect("sleeps")?;
+    for _ in 0..3 {
+        until(PATIENCE, || waits(sleeper.pid()))?;
+        sleeper.stop()?;
+        caller.makes("publish", TIMES, &[(nix::libc::SYS_futex, 1)])?;
+        caller.makes("publish", TIMES, &[])?;
+        sleeper.cont()?;
+        sleeper.expect("woken")?;
+        sleeper.go()?;
+    }
+    run.detail(&format!("{} times none in {TIMES}", verbs.len()));
+    sleeper.kill()
+}
+
 /// The system calls of a row of calls of one verb: how often each was made, by its number.
 type Row = BTreeMap<i64, u32>;
 
@@ -82,11 +116,26 @@ struct Caller {
 }
 
 impl Caller {
-    fn start(run: &Run) -> Outcome<Self> {
-        let mut child = run.start(Plan::new("caller").arg(run.path("arena")))?;
+    fn start(run: &Run, plan: Plan) -> Outcome<Self> {
+        let mut child = run.start(plan)?;
         child.expect("caller")?;
         let tracee = Tracee::seize(child.pid())?;
         Ok(Self { child, tracee })
+    }
+
+    /// Calls are counted where each verb is one.
+    fn control(&mut self) -> Outcome {
+        self.makes("getppid", TIMES, &[(nix::libc::SYS_getppid, TIMES)])
+    }
+
+    /// Fails unless a row makes these calls.
+    fn makes(&mut self, verb: &str, times: u32, right: &[(i64, u32)]) -> Outcome {
+        let (row, right) = (
+            self.row(verb, times)?,
+            right.iter().copied().collect::<Row>(),
+        );
+        let what = format!("system calls (number: times) of {times} times {verb:?}");
+        same(&what, &format!("{row:?}"), &format!("{right:?}"))
     }
 
     fn row(&mut self, verb: &str, times: u32) -> Outcome<Row> {

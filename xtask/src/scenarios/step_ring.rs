@@ -72,6 +72,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         |run| publishing(run, "ring-drop", ONE, Others::Lap),
     ),
     step(
+        "wherever_one_that_publishes_stands_and_is_withdrawn_and_lapped_its_late_bytes_are_nowhere",
+        "R12",
+        |run| publishing(run, "ring-publish", SPAN, Others::WithdrawAndLap),
+    ),
+    step(
         "wherever_a_reader_ends_or_stands_others_publish_and_read_and_it_counts_each_record_once",
         "R11",
         |run| reading(run, "ring-drain", Others::Wait),

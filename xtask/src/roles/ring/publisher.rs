@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use arena_ring::{PublishError, Published, Reservation, Ring};
 
-use super::{LABEL_BYTES, Label, hear_stop, is_spoken_to, notes::Notes, opened};
+use super::{LABEL_BYTES, Label, ended_as, hear_stop, is_spoken_to, notes::Notes, opened};
 use crate::{rng::Rng, text, told::Told};
 
 /// Attaches, says who it is, and obeys. The arguments: path, ring, its number, seed, the file of its notes.
@@ -56,17 +56,11 @@ impl<'a> Publisher<'a> {
             let word = words.get(at).expect("the scenario gives each number");
             word.parse().expect("the scenario gives a number here")
         };
-        let said = |outcome: Result<Published, PublishError>| match outcome {
-            Ok(Published::Committed { seq }) => format!("committed {seq}"),
-            Ok(Published::Withdrawn { seq }) => format!("withdrawn {seq}"),
-            Ok(Published::Lapsed { seq }) => format!("lapsed {seq}"),
-            Err(e) => text::error(&e),
-        };
         match words[0] {
-            "publish" => said(self.publish(number(1))),
+            "publish" => ended_as(self.publish(number(1))),
             "many" => {
                 let lens: Vec<usize> = (1..words.len()).map(number).collect();
-                said(self.many(&lens))
+                ended_as(self.many(&lens))
             }
             "burst" => {
                 let (times, len) = (number(1), number(2));
@@ -82,7 +76,7 @@ impl<'a> Publisher<'a> {
                 self.fill(words[1]);
                 "filled".to_owned()
             }
-            "commit" => said(self.commit()),
+            "commit" => ended_as(self.commit()),
             "drop" => {
                 self.drop_it();
                 "dropped".to_owned()

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use arena_core::Arena;
 use arena_peers::Peers;
-use arena_ring::{Cursor, PublishError, Published, Record, Reservation, Ring};
+use arena_ring::{Cursor, Record, Reservation, Ring};
 
-use super::{Label, open};
+use super::{Label, ended_as, open};
 use crate::roles::{
     sections::{await_parked, keep, section},
     step::{Ready, Section, nothing},
@@ -52,21 +52,12 @@ fn labels(numbers: &[u64]) -> Vec<Label> {
     (0..).zip(&numbers[1..]).map(label).collect()
 }
 
-fn ended(published: Result<Published, PublishError>) -> String {
-    match published {
-        Ok(Published::Committed { seq }) => format!("committed {seq}"),
-        Ok(Published::Withdrawn { seq }) => format!("withdrawn {seq}"),
-        Ok(Published::Lapsed { seq }) => format!("lapsed {seq}"),
-        Err(e) => crate::text::error(&e),
-    }
-}
-
 /// Told: path, publisher, length.
 fn publish(_: Option<&Arena>, line: &str) -> Ready {
     let (ring, numbers) = told(line);
     let label = labels(&numbers)[0];
     let (topic, payload) = (label.topic(), label.payload());
-    section(move || ring.publish(&topic, &payload), ended)
+    section(move || ring.publish(&topic, &payload), ended_as)
 }
 
 /// Told: path, publisher, lengths.
@@ -78,7 +69,7 @@ fn many(_: Option<&Arena>, line: &str) -> Ready {
     let parts: Vec<(&[u8], &[u8])> = whole.iter().map(|(t, p)| (&t[..], &p[..])).collect();
     section(
         move || ring.publish_many(&parts),
-        |published| ended(published.map(|published| published.expect("it is more than none"))),
+        |published| ended_as(published.map(|published| published.expect("it is more than none"))),
     )
 }
 
@@ -96,7 +87,7 @@ fn reserved(line: &str) -> Reservation<'static> {
 
 fn commit(_: Option<&Arena>, line: &str) -> Ready {
     let reservation = reserved(line);
-    section(move || reservation.commit(), ended)
+    section(move || reservation.commit(), ended_as)
 }
 
 fn let_go(_: Option<&Arena>, line: &str) -> Ready {

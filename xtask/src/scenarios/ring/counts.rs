@@ -6,8 +6,8 @@ use nix::sys::signal::Signal;
 
 use super::cast::{Reader, Scene, publishes};
 use crate::{
-    child::{PATIENCE, until, waits},
-    outcome::{Outcome, ensure},
+    child::{Child, PATIENCE, until, waits},
+    outcome::{Outcome, Stop, ensure},
     scenario::{Run, Scenario},
     scenarios::cast::Peer,
     streams::Judged,
@@ -228,9 +228,11 @@ impl Crew {
 
     fn end(mut self, scene: Scene) -> Outcome<Judged> {
         for publisher in &mut self.publishers {
+            silent(&mut publisher.child)?;
             publisher.child.ask("stop", "free")?;
         }
         for reader in &mut self.readers {
+            silent(&mut reader.peer.child)?;
             reader.peer.child.tell("stop")?;
             reader.stats_of("free")?;
         }
@@ -238,6 +240,15 @@ impl Crew {
         self.publishers.into_iter().try_for_each(Peer::leave)?;
         Ok(judged)
     }
+}
+
+/// Fails when one that goes on by itself has said something, or ended.
+fn silent(child: &mut Child) -> Outcome {
+    if !child.speaks() {
+        return Ok(());
+    }
+    let said = child.hear(PATIENCE)?;
+    Err(Stop::failed(format!("it says {said:?}, and was not asked")))
 }
 
 /// Goal: a reader is nobody's concern. Method: readers are killed while they sleep and while they read; a publisher publishes
@@ -293,6 +304,7 @@ fn chaos(run: &mut Run) -> Outcome {
                 None => &mut crew.publishers[at].child,
                 Some(reader) => &mut crew.readers[reader].peer.child,
             };
+            silent(child)?;
             if !is_killed {
                 child.stop()?;
                 std::thread::sleep(Duration::from_millis(run.rng.below(30)));

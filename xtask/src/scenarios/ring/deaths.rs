@@ -246,8 +246,8 @@ fn withdrawn(run: &mut Run) -> Outcome {
     })
 }
 
-/// Goal: a stalled publisher's stores hit nobody. Method: a publisher is stopped in a record, and others go around the ring many
-/// times; then it stores the rest, while all that the ring holds is read before, between and after. Then its slots are used
+/// Goal: a stalled publisher's stores hit nobody. Method: a publisher is stopped in a record, which in every other round a reader
+/// withdraws, and others go around the ring many times; then it stores the rest, while all that the ring holds is read before, between and after. Then its slots are used
 /// again: a turn of the ring is as many records as it has slots.
 fn lapped(run: &mut Run) -> Outcome {
     run.each_round(|run, round| {
@@ -261,6 +261,12 @@ fn lapped(run: &mut Run) -> Outcome {
         let seq = reserves(&mut slow, len)?;
         slow.ask("fill first")?;
         slow.child.stop()?;
+        if round % 2 == 1 {
+            readers[0].peer.ask("patience 0")?;
+            readers[0].drain()?;
+            let stats = readers[0].stats()?;
+            ensure!(stats.counts.abandoned == 1, "{stats:?} without patience");
+        }
         let laps = 2 + run.rng.below(20);
         let burst = format!("burst {} 8", laps * u64::from(slots));
         quick.must(&burst, "true")?;

@@ -24,6 +24,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     .limit_secs(120),
     Scenario::new(
         "ring",
+        "R8",
+        "who_sleeps_behind_a_record_is_woken_by_whatever_ends_it",
+        ends,
+    )
+    .rounds(5, 200),
+    Scenario::new(
+        "ring",
         "R9",
         "a_reader_that_waits_uses_no_processor_and_looks_once_a_second",
         idle,
@@ -81,6 +88,51 @@ fn ping_pong(run: &mut Run) -> Outcome {
         "of {all} rounds, {ours} and {theirs} were slept for: nothing is shown"
     );
     ponger.finish()
+}
+
+/// What ends a record.
+const ENDS: [&str; 4] = ["commit", "drop", "withdraw", "kill"];
+
+/// Goal: nobody who waits for a record is forgotten when it ends. Method: two readers sleep behind one; it is committed, dropped, withdrawn by
+/// a third, or its publisher is killed. Both are given what comes next before they would look by themselves.
+fn ends(run: &mut Run) -> Outcome {
+    run.each_round(|run, round| {
+        for end in ENDS {
+            let mut scene = Scene::new(run, &format!("{end}{round}"), 16, 64);
+            let mut readers = [scene.reader(run, "now")?, scene.reader(run, "now")?];
+            let mut hasty = scene.reader(run, "now")?;
+            hasty.peer.ask("patience 0")?;
+            let (mut slow, mut quick) = (scene.publisher(run)?, scene.publisher(run)?);
+            reserves(&mut slow, 8)?;
+            slow.ask("fill all")?;
+            publishes(&mut quick, 8)?;
+            for reader in &mut readers {
+                reader.peer.child.tell("await 1")?;
+                until(PATIENCE, || waits(reader.peer.child.pid()))?;
+            }
+            let began = Instant::now();
+            match end {
+                "commit" => _ = committed(&slow.ask("commit")?)?,
+                "drop" => _ = slow.ask("drop")?,
+                "withdraw" => _ = hasty.drain()?,
+                _ => slow.child.kill_unreaped()?,
+            }
+            for reader in &mut readers {
+                reader.stats_of("await")?;
+            }
+            let took = began.elapsed();
+            ensure!(
+                took < FORGOTTEN,
+                "{took:?} after {end}: a sleeper was forgotten"
+            );
+            if end == "withdraw" {
+                slow.must("commit", "withdrawn 1")?;
+            }
+            scene.judge(readers.into_iter().chain([hasty]))?;
+            quick.leave()?;
+        }
+        Ok(())
+    })
 }
 
 /// Goal: waiting costs nothing. Method: for five seconds one reader sleeps in an empty ring and one behind a stopped publisher's record; all

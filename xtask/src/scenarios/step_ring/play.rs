@@ -22,6 +22,18 @@ pub(super) enum Others {
     Withdraw,
     /// They go around the ring three times.
     Lap,
+    /// First a reader without patience, then around the ring.
+    WithdrawAndLap,
+}
+
+impl Others {
+    pub(super) fn withdraw(self) -> bool {
+        matches!(self, Self::Withdraw | Self::WithdrawAndLap)
+    }
+
+    pub(super) fn go_around(self) -> bool {
+        matches!(self, Self::Lap | Self::WithdrawAndLap)
+    }
 }
 
 /// How often each came to pass.
@@ -98,7 +110,7 @@ impl<'a> Play<'a> {
     /// What others do; the last record takes several slots.
     pub(super) fn others(&mut self, others: Others) -> Outcome {
         self.publish(0)?;
-        if others == Others::Lap {
+        if others.go_around() {
             for count in 0..3 * self.slots() {
                 self.publish(if count % 5 == 0 { 130 } else { 50 })?;
             }

@@ -37,7 +37,7 @@ pub(super) fn publishing(
     let must = match others {
         Others::Wait => seen.abandoned > 0 && seen.stood > 0,
         Others::Withdraw => seen.withdrawn > 0,
-        Others::Lap => operation == "ring-drop" || seen.lapsed > 0,
+        Others::Lap | Others::WithdrawAndLap => operation == "ring-drop" || seen.lapsed > 0,
     };
     ensure!(must && seen.whole > 0, "too little happened: {seen:?}");
     Ok(())
@@ -62,8 +62,8 @@ impl Publishing<'_> {
         let right = match (word, self.others) {
             ("committed", _) => self.operation != "ring-drop",
             ("dropped", _) => self.operation == "ring-drop",
-            ("withdrawn", others) => others == Others::Withdraw,
-            ("lapsed", others) => others == Others::Lap,
+            ("withdrawn", others) => others.withdraw(),
+            ("lapsed", others) => others.go_around(),
             _ => false,
         };
         ensure!(right, "it said {result:?}");
@@ -96,7 +96,7 @@ impl Section for Publishing<'_> {
 
     fn prepare(&mut self, _run: &mut Run, _slow: bool) -> Outcome<String> {
         self.play.next_point();
-        let hasty = (self.others == Others::Withdraw).then_some(Duration::ZERO);
+        let hasty = self.others.withdraw().then_some(Duration::ZERO);
         self.readers = [None, None, hasty]
             .map(|patience| self.play.witness(patience))
             .into();
@@ -132,10 +132,10 @@ impl Section for Publishing<'_> {
             self.play.others(Others::Lap)?;
             return self.readers[0].drain();
         }
-        self.play.others(self.others)?;
-        if self.others == Others::Withdraw {
+        if self.others.withdraw() {
             self.readers[2].drain()?;
         }
+        self.play.others(self.others)?;
         let quick = &mut self.readers[0];
         quick.drain()?;
         ensure!(
