@@ -24,6 +24,13 @@ pub(super) struct Scene {
     readers: Vec<(PathBuf, u64)>,
 }
 
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // There are up to a thousand in a run, whose directory is removed at its end.
+        let _ = self.ring.arena().destroy();
+    }
+}
+
 /// A process that reads.
 pub(super) struct Reader {
     pub(super) peer: Peer,
@@ -41,9 +48,9 @@ pub(super) struct Stats {
 }
 
 impl Scene {
-    /// The ring `name` of the run's arena.
+    /// The ring `name` in an arena of its own.
     pub(super) fn new(run: &Run, name: &str, slots: u32, slot_bytes: u32) -> Self {
-        let path = run.path("arena");
+        let path = run.path(&format!("arena.{name}"));
         let described = format!("{name} {slots} {slot_bytes}");
         let (_, ring) = role::open(&path, &described);
         Self {
