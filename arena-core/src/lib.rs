@@ -116,6 +116,9 @@ mod attachment;
 mod attachment_word;
 mod bell;
 pub mod clock;
+#[cfg(feature = "command")]
+#[doc(hidden)]
+pub mod command;
 mod create;
 mod destroy;
 mod error;

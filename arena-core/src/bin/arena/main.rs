@@ -1,7 +1,6 @@
 //! `arena`: list, show and remove the arenas of a machine.
 
 mod args;
-mod json;
 mod list;
 mod look;
 mod remove;
@@ -10,7 +9,7 @@ mod show;
 use std::io::{ErrorKind as Io, Write as _};
 use std::process::ExitCode;
 
-use arena_core::{ArenaOptions, OpenError};
+use arena_core::{ArenaOptions, OpenError, command};
 use clap::Parser as _;
 use clap::error::ErrorKind;
 
@@ -89,13 +88,7 @@ fn print(text: &str) -> Result<(), Failure> {
 
 /// The error and what caused it.
 fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    plain(&text)
+    plain(&command::with_causes(error))
 }
 
 /// Without what moves a cursor or begins a line: names are others' to choose.

@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use arena_core::{ArenaOptions, Attachment, OpenError, RowState};
 
 use crate::args::Show;
-use crate::json::{Object, string};
 use crate::look::{Byte, Look, look, missing_of};
 use crate::{Failure, exit};
+use arena_core::command::json::{Object, string};
 
 /// Prints what is known. The exit code.
 pub(crate) fn show(options: &ArenaOptions, args: &Show) -> Result<u8, Failure> {

@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
+use arena_lease::peers::core::command::shown;
 use arena_lease::{Arena, OpenError};
 
-use crate::out::shown;
 use crate::{Failure, exit};
 
 /// The arena of this name, which is made when there is none.

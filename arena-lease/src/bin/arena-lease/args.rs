@@ -5,6 +5,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use arena_lease::Ttl;
+use arena_lease::peers::core::command::duration;
 use clap::{Args, Parser, Subcommand};
 
 const EXAMPLES: &str = "\
@@ -296,33 +297,6 @@ pub(crate) struct Gate {
     pub(crate) command: Vec<OsString>,
 }
 
-/// `200ms`, `0.2`, `30s`, `5m`, `2h`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let units = [
-        ("ms", 1e-3),
-        ("us", 1e-6),
-        ("s", 1.0),
-        ("m", 60.0),
-        ("h", 3_600.0),
-        ("d", 86_400.0),
-        ("", 1.0),
-    ];
-    let wrong = || format!("{text:?} is no duration: write 200ms, 0.2, 30s, 5m or 2h");
-    let (number, seconds) = units
-        .iter()
-        .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)))
-        .ok_or_else(wrong)?;
-    if number.is_empty()
-        || number
-            .bytes()
-            .any(|byte| !byte.is_ascii_digit() && byte != b'.')
-    {
-        return Err(wrong());
-    }
-    let number: f64 = number.parse().map_err(|_| wrong())?;
-    Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("{text:?} is too long"))
-}
-
 fn ttl(text: &str) -> Result<Duration, String> {
     let ttl = duration(text)?;
     Ttl::new(ttl).map_err(|error| error.to_string())?;
@@ -339,27 +313,6 @@ mod tests {
             Verb::Run(run) => Ok(run),
             _ => unreachable!("the verb is run"),
         }
-    }
-
-    #[test]
-    fn durations_are_read_as_they_are_written() {
-        for (text, ms) in [
-            ("200ms", 200),
-            ("0.2", 200),
-            ("30s", 30_000),
-            ("5m", 300_000),
-            ("2h", 7_200_000),
-            ("1.5h", 5_400_000),
-            ("0", 0),
-        ] {
-            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-        for text in [
-            "", "s", "-1", "1e3", "5 m", "inf", "NaN", "1.2.3", "5x", "9e99h",
-        ] {
-            assert!(duration(text).is_err(), "{text}");
-        }
-        assert!(duration("99999999999999999999999h").is_err());
     }
 
     #[test]

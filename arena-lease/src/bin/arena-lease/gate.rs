@@ -5,11 +5,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 use std::time::Duration;
 
+use arena_lease::peers::core::command::shown;
 use arena_lease::peers::{Peers, core::Attachment};
 use arena_lease::{Arena, Enter, EnterError, Gate, GateOpenError, PeerId, Verdict};
 
 use crate::child::{Event, Running};
-use crate::out::{say, shown};
+use crate::out::say;
 use crate::run::not_executed;
 use crate::{Failure, arena, args, exit};
 

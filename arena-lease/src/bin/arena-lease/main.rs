@@ -11,7 +11,6 @@ mod child;
 mod descendants;
 mod fate;
 mod gate;
-mod json;
 mod list;
 mod out;
 mod places;
@@ -23,6 +22,7 @@ mod watch;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use arena_lease::peers::core::command::with_causes;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 
@@ -60,12 +60,7 @@ struct Failure {
 impl Failure {
     /// `what` could not be done because of `error` and its causes.
     fn new(code: u8, what: &str, error: &dyn std::error::Error) -> Self {
-        let mut why = format!("{what}: {error}");
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            why = format!("{why}: {error}");
-            cause = error.source();
-        }
+        let why = format!("{what}: {}", with_causes(error));
         Self { code, why }
     }
 }

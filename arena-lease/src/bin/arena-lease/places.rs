@@ -4,13 +4,13 @@ use std::num::NonZeroU16;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
+use arena_lease::peers::core::command::shown;
 use arena_lease::{
     ConcurrencyLimit, GateOpenError, LatestStandby, Lead, LeadOptions, LeaseError, Leases,
     LimitError, Patience, Place, Standby, Succession, WithStandby,
 };
 
 use crate::args::Run;
-use crate::out::shown;
 use crate::{Failure, exit};
 
 /// How asking ended.

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arena_lease::peers::core::command::shown;
 use arena_lease::peers::core::thread::start_quiet;
 use arena_lease::peers::{Peers, Sleep};
 use arena_lease::{
@@ -21,7 +22,7 @@ use nix::sys::signal::Signal;
 
 use crate::args::Run;
 use crate::child::{Event, Running};
-use crate::out::{say, shown};
+use crate::out::say;
 use crate::places::{Asked, Wanted};
 use crate::{Failure, arena, exit};
 

@@ -5,13 +5,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use arena_lease::peers::core::clock;
+use arena_lease::peers::core::command::json::Object;
+use arena_lease::peers::core::command::shown;
 use arena_lease::{
     ArenaOptions, Holder, LeasesView, LimitKind, LimitState, PlaceState, Stats, Verdict, ViewError,
 };
 
 use crate::args::Status;
-use crate::json::Object;
-use crate::out::{print, shown};
+use crate::out::print;
 use crate::{Failure, exit};
 
 /// Prints who holds.

@@ -4,12 +4,12 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
+use arena_lease::peers::core::command::shown;
 use arena_lease::{Arena, ArenaOptions, LeaseError, Leases, MAX_NAME_BYTES, Stats};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::args::Watch;
-use crate::out::shown;
 use crate::{Failure, arena, exit, out, status};
 
 /// How often an arena is looked at in which there are no leases yet: nobody tells of the first.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use arena_ring::peers::core::command::duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::place::Place;
@@ -162,51 +163,4 @@ pub(crate) struct Stat {
     /// One JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// `200ms`, `0.2`, `30s`, `5m`, `2h`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let units = [
-        ("ms", 1e-3),
-        ("us", 1e-6),
-        ("s", 1.0),
-        ("m", 60.0),
-        ("h", 3_600.0),
-        ("d", 86_400.0),
-        ("", 1.0),
-    ];
-    let wrong = || format!("{text:?} is no duration: write 200ms, 0.2, 30s, 5m or 2h");
-    let (number, seconds) = units
-        .iter()
-        .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)))
-        .ok_or_else(wrong)?;
-    let is_part = |byte: u8| byte.is_ascii_digit() || byte == b'.';
-    if number.is_empty() || !number.bytes().all(is_part) {
-        return Err(wrong());
-    }
-    let number: f64 = number.parse().map_err(|_| wrong())?;
-    Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("{text:?} is too long"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_read_as_they_are_written() {
-        for (text, ms) in [
-            ("200ms", 200),
-            ("0.2", 200),
-            ("30s", 30_000),
-            ("5m", 300_000),
-            ("1.5h", 5_400_000),
-            ("0", 0),
-        ] {
-            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-        for text in ["", "s", "-1", "1e3", "5 m", "inf", "1.2.3", "5x", "9e99h"] {
-            assert!(duration(text).is_err(), "{text}");
-        }
-        assert!(duration("99999999999999999999999h").is_err());
-    }
 }

@@ -7,7 +7,6 @@
 
 mod args;
 mod ending;
-mod json;
 mod out;
 mod peer;
 mod place;
@@ -17,6 +16,7 @@ mod subscribe;
 
 use std::process::ExitCode;
 
+use arena_ring::peers::core::command::with_causes;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 
@@ -42,12 +42,7 @@ struct Failure {
 impl Failure {
     /// `what` could not be done because of `error` and its causes.
     fn new(code: u8, what: &str, error: &dyn std::error::Error) -> Self {
-        let mut why = format!("{what}: {error}");
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            why = format!("{why}: {error}");
-            cause = error.source();
-        }
+        let why = format!("{what}: {}", with_causes(error));
         Self { code, why }
     }
 }

@@ -4,11 +4,10 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 
+use arena_ring::peers::core::command::json::Object;
+use arena_ring::peers::core::command::shown;
 use arena_ring::peers::{Attachment, Verdict, verdict_in};
 use arena_ring::{Arena, ArenaView, PeerId};
-
-use crate::json::Object;
-use crate::out::shown;
 
 /// Who it is, as far as its row says.
 pub(crate) struct Known {

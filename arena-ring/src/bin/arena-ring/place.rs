@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
+use arena_ring::peers::core::command::shown;
 use arena_ring::{Arena, OpenError, RingOpenError};
 use clap::Args;
 
-use crate::out::shown;
 use crate::{Failure, exit};
 
 /// Where records are.

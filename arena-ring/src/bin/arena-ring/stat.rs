@@ -5,12 +5,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::thread;
 use std::time::Instant;
 
+use arena_ring::peers::core::command::json::Object;
 use arena_ring::peers::list_in;
 use arena_ring::{ArenaOptions, RingStats, RingView};
 
 use crate::Failure;
 use crate::args::Stat;
-use crate::json::Object;
 use crate::out::{Taken, print};
 use crate::peer::Judged;
 

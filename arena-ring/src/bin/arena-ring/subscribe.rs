@@ -4,11 +4,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arena_ring::peers::core::command::json::Object;
 use arena_ring::{ArenaOptions, Cursor, ReadError, Record, Ring};
 
 use crate::args::Sub;
 use crate::ending::Ending;
-use crate::json::Object;
 use crate::out::{Taken, print};
 use crate::{Failure, exit};
 

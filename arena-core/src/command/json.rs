@@ -3,15 +3,22 @@
 use std::fmt::{Display, Write as _};
 
 /// An object, written field by field.
-pub(crate) struct Object(String);
+#[derive(Debug)]
+#[must_use = "it is text when it has ended"]
+pub struct Object(String);
 
 impl Object {
-    pub(crate) fn new() -> Self {
+    /// One without fields.
+    #[expect(
+        clippy::new_without_default,
+        reason = "an object is begun, and not a value"
+    )]
+    pub fn new() -> Self {
         Self("{".into())
     }
 
     /// Anything that is JSON as it is displayed: a number, a boolean, an object; `None` is null.
-    pub(crate) fn field(mut self, name: &str, value: Option<impl Display>) -> Self {
+    pub fn field(mut self, name: &str, value: Option<impl Display>) -> Self {
         self.key(name);
         match value {
             Some(value) => write!(self.0, "{value}").expect("a String takes everything"),
@@ -21,13 +28,13 @@ impl Object {
     }
 
     /// A list of what is JSON as it is displayed.
-    pub(crate) fn list(self, name: &str, values: impl IntoIterator<Item = String>) -> Self {
+    pub fn list(self, name: &str, values: impl IntoIterator<Item = String>) -> Self {
         let values: Vec<String> = values.into_iter().collect();
         self.field(name, Some(format!("[{}]", values.join(","))))
     }
 
     /// A string; under `NAME_base64` when it is not UTF-8.
-    pub(crate) fn bytes(mut self, name: &str, value: Option<&[u8]>) -> Self {
+    pub fn bytes(mut self, name: &str, value: Option<&[u8]>) -> Self {
         let Some(bytes) = value else {
             return self.field(name, None::<bool>);
         };
@@ -40,7 +47,9 @@ impl Object {
         self
     }
 
-    pub(crate) fn end(mut self) -> String {
+    /// Its text.
+    #[must_use]
+    pub fn end(mut self) -> String {
         self.0.push('}');
         self.0
     }
@@ -54,7 +63,9 @@ impl Object {
     }
 }
 
-pub(crate) fn string(text: &str) -> String {
+/// A string's text.
+#[must_use]
+pub fn string(text: &str) -> String {
     let mut out = String::from('"');
     for char in text.chars() {
         match char {
@@ -92,13 +103,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn base64_pads_as_everybody_does() {
+        let cases = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+        ];
+        for (plain, encoded) in cases {
+            assert_eq!(base64(plain.as_bytes()), encoded);
+        }
+        assert_eq!(base64(&[0xff, 0xfe, 0xfd]), "//79");
+    }
+
+    #[test]
     fn strings_are_escaped_and_bytes_that_are_none_are_base64() {
         let object = Object::new()
             .bytes("a", Some(b"\"\\\n\xc3\xa4"))
             .bytes("b", Some(b"\xff\xfe"))
             .bytes("c", None)
-            .list("d", [string("x"), "7".into()]);
-        let expected = r#"{"a":"\"\\\u000aä","b_base64":"//4=","c":null,"d":["x",7]}"#;
+            .list("d", [string("x"), "7".into()])
+            .field("e", Some(7))
+            .field("f", None::<bool>)
+            .bytes("g", Some(b"\xff"));
+        let expected = r#"{"a":"\"\\\u000aä","b_base64":"//4=","c":null,"d":["x",7],"e":7,"f":null,"g_base64":"/w=="}"#;
         assert_eq!(object.end(), expected);
     }
 }
