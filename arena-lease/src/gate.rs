@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use arena_peers::core::{clock, futex};
-use arena_peers::{Arena, JoinError, PeerId, Peers, Sleep, Slept, Verdict};
+use arena_peers::{Arena, JoinError, PeerId, Peers, Sleep, Slept};
 
 use crate::gate_protocol::{self, Door, Fault, Outcome};
 use crate::gate_word::{GateWord, Inside, MAX_INSIDE};
@@ -235,7 +235,7 @@ impl Door for Gate {
     }
 
     fn is_dead(&self, peer: PeerId) -> bool {
-        self.has_ended(peer) && !self.arena().may_have_stand_in(peer)
+        self.peers.is_dead(peer) && !self.arena().may_have_stand_in(peer)
     }
 
     fn sleep(&self, part: u32, behind: PeerId, timeout: Duration) {
@@ -248,7 +248,7 @@ impl Door for Gate {
             ..Sleep::default()
         };
         // Whatever ended the sleep, the caller looks at the word, and judges who is inside, anew.
-        if !self.has_ended(behind) {
+        if !self.peers.is_dead(behind) {
             // This process itself would have to die first.
             let peer = Some(behind).filter(|_| self.arena().me_if_joined() != Some(behind));
             let _slept = self.peers.sleep(&on(peer, timeout));
@@ -267,13 +267,6 @@ impl Door for Gate {
 
     fn wake_all(&self) {
         let _ = futex::Word::quarter_of::<0>(self.named.word()).wake_all();
-    }
-}
-
-impl Gate {
-    fn has_ended(&self, peer: PeerId) -> bool {
-        let verdict = self.peers.verdict_cached(peer, clock::boot_ms());
-        matches!(verdict, Verdict::Dead(_))
     }
 }
 

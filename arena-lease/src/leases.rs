@@ -189,7 +189,7 @@ impl Inner {
     }
 
     pub(crate) fn is_dead(&self, peer: PeerId) -> bool {
-        matches!(self.verdict(peer), Verdict::Dead(_))
+        self.peers.is_dead(peer)
     }
 
     pub(crate) fn stats(&self, row: Snapshot) -> Option<Stats> {

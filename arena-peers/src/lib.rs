@@ -223,6 +223,13 @@ impl Peers {
         verdict
     }
 
+    /// Whether [`verdict_cached`](Self::verdict_cached) says now that the peer is dead.
+    #[must_use]
+    pub fn is_dead(&self, id: PeerId) -> bool {
+        let verdict = self.verdict_cached(id, arena_core::clock::boot_ms());
+        matches!(verdict, Verdict::Dead(_))
+    }
+
     /// Hangs this process's bell, so that others learn at once when it begins to die: for who holds
     /// something that others wait for. The first call starts a thread that sleeps; later ones are two
     /// loads.

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use arena_peers::core::{Region, clock};
-use arena_peers::{PeerId, Peers, Verdict};
+use arena_peers::core::Region;
+use arena_peers::{PeerId, Peers};
 use portable_atomic::AtomicU128;
 
 use crate::layout::{CONTENT, HEAD_BYTES, Head, NUMBER, Shape};
@@ -128,8 +128,7 @@ impl World for View<'_> {
     }
 
     fn is_dead(&self, peer: PeerId) -> bool {
-        let verdict = self.peers.verdict_cached(peer, clock::boot_ms());
-        matches!(verdict, Verdict::Dead(_))
+        self.peers.is_dead(peer)
     }
 
     #[inline]
