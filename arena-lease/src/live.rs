@@ -12,11 +12,8 @@ use crate::name::Name;
 use crate::outcome::TookOver;
 use crate::protocol::World;
 use crate::snapshot::{pack_heir, pack_since};
-use crate::wait::{Bedside, On};
+use crate::wait::{Bedside, On, UNTOLD};
 use crate::word::{NS_PER_MS, Owner, Word};
-
-/// How long to sleep where an end would not be told.
-const UNTOLD: Duration = Duration::from_secs(1);
 
 /// A row, and what its verbs ask about the world.
 pub(crate) struct Live<'a> {
@@ -87,7 +84,7 @@ impl Live<'_> {
                 true => Duration::MAX,
                 false => UNTOLD,
             },
-            Keeps::StandIn => self.bedside.until_look(word.fence).min(UNTOLD),
+            Keeps::StandIn => self.bedside.until_look(word.fence),
         };
         let timeout = timeout.min(most);
         let on = On { behind: None, ..on };

@@ -11,11 +11,8 @@ use crate::companion::{EndOf, Keeps};
 use crate::error::LeaseError;
 use crate::family::{Family, Obstacle};
 use crate::limit::LimitError;
-use crate::wait::{Bedside, On};
+use crate::wait::{Bedside, On, UNTOLD};
 use crate::word::NS_PER_MS;
-
-/// How long to sleep where an end would not be told.
-const UNTOLD: Duration = Duration::from_secs(1);
 
 /// One caller's wait for a change of the family.
 pub(crate) struct Vigil<'a> {
@@ -107,7 +104,7 @@ impl<'a> Vigil<'a> {
             }
         }
         if let Some(fence) = stand_in {
-            look = look.min(self.bedside.until_look(fence)).min(UNTOLD);
+            look = look.min(self.bedside.until_look(fence));
         }
         (told, look)
     }

@@ -18,6 +18,9 @@ const SLACK: Duration = Duration::from_millis(200);
 /// How long to sleep where a cancellation would not be heard.
 const DEAF: Duration = Duration::from_secs(1);
 
+/// How long to sleep where an end would not be told.
+pub(crate) const UNTOLD: Duration = Duration::from_secs(1);
+
 /// How soon to look again what stands in for a dead holder; doubled from then on.
 pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(1);
 
@@ -100,12 +103,12 @@ impl Bedside {
     }
 
     /// How long to sleep before the next look at what stands in for the holder under `fence`, of whose end nothing
-    /// tells: a millisecond, and twice as long each time.
+    /// tells: a millisecond, and twice as long each time, up to a second.
     pub(crate) fn until_look(&self, fence: u64) -> Duration {
         let mut kept = self.kept.borrow_mut();
         let look = &mut kept.get_or_insert_default().look;
         let next = match look {
-            Some((of, last)) if *of == fence => last.saturating_mul(2),
+            Some((of, last)) if *of == fence => UNTOLD.min(*last * 2),
             _ => FIRST_LOOK,
         };
         *look = Some((fence, next));
