@@ -218,7 +218,7 @@ impl Family {
 
     /// The calling thread came so far.
     pub(crate) fn stands(&self, state: &str) {
-        trace::standing(&self.name(), state);
+        trace::standing(&self.row.name, state);
         if let Some(shown) = self.shown.get() {
             shown.show(state);
         }

@@ -15,7 +15,6 @@ use crate::lead_options::{Lead, OnLost};
 use crate::lease::Lease;
 use crate::loss::Loss;
 use crate::outcome::{Hold, Lost, Renewed, TookOver};
-use crate::trace;
 use crate::wait::{Bedside, On};
 use crate::word::{NS_PER_MS, Word};
 
@@ -332,7 +331,7 @@ impl Term {
             // So that no other handle renews what this one called lost.
             inner.lease.forfeit_at(inner.hold.fence);
             ring(&inner.word);
-            trace::ended(&inner.lease.name(), inner.hold.fence, loss);
+            inner.lease.trace_end(inner.hold.fence, loss);
             #[cfg(feature = "tokio")]
             inner.heard.set(loss).expect("it was settled once");
             if let Some(OnLost(tell)) = &inner.rules.on_lost {

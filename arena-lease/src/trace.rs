@@ -15,11 +15,11 @@ use crate::outcome::{Hold, Refused};
     not(feature = "tracing"),
     expect(dead_code, reason = "there is nobody to tell")
 )]
-struct Shown<'a>(&'a [u8]);
+struct Shown<'a>(&'a Name);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.escape_ascii().fmt(f)
+        self.0.to_vec().escape_ascii().fmt(f)
     }
 }
 
@@ -27,11 +27,11 @@ impl fmt::Display for Shown<'_> {
 pub(crate) fn acquired(lease: &Name, hold: &Hold) {
     #[cfg(feature = "tracing")]
     {
-        let (name, fence) = (lease.to_vec(), hold.fence);
+        let fence = hold.fence;
         match hold.took_over {
-            None => tracing::info!(target: "arena_lease", lease = %Shown(&name), fence, "acquired"),
+            None => tracing::info!(target: "arena_lease", lease = %Shown(lease), fence, "acquired"),
             Some(from) => {
-                tracing::warn!(target: "arena_lease", lease = %Shown(&name), fence, ?from, "taken over");
+                tracing::warn!(target: "arena_lease", lease = %Shown(lease), fence, ?from, "taken over");
             }
         }
     }
@@ -40,11 +40,11 @@ pub(crate) fn acquired(lease: &Name, hold: &Hold) {
 /// An attempt, or a wait, ended without the lease: debug.
 pub(crate) fn refused(lease: &Name, why: &Refused) {
     #[cfg(feature = "tracing")]
-    tracing::debug!(target: "arena_lease", lease = %Shown(&lease.to_vec()), ?why, "refused");
+    tracing::debug!(target: "arena_lease", lease = %Shown(lease), ?why, "refused");
 }
 
 /// A term ended: info when it was released, else warn.
-pub(crate) fn ended(lease: &[u8], fence: u64, loss: Loss) {
+pub(crate) fn ended(lease: &Name, fence: u64, loss: Loss) {
     #[cfg(feature = "tracing")]
     match loss {
         Loss::Released => {
@@ -57,7 +57,7 @@ pub(crate) fn ended(lease: &[u8], fence: u64, loss: Loss) {
 }
 
 /// Somebody who waits for a place of a limit came so far: info.
-pub(crate) fn standing(limit: &[u8], state: &str) {
+pub(crate) fn standing(limit: &Name, state: &str) {
     #[cfg(feature = "tracing")]
     tracing::info!(target: "arena_lease", limit = %Shown(limit), state, "standing");
 }

@@ -8,8 +8,10 @@ use super::Lease;
 use crate::error::LeaseError;
 use crate::leases::Inner;
 use crate::live::{Holding, Live};
+use crate::loss::Loss;
 use crate::outcome::Lost;
 use crate::protocol::{self, Fault};
+use crate::trace;
 use crate::wait::Bedside;
 use crate::word::Word;
 
@@ -66,6 +68,11 @@ impl Lease {
     /// Whether the arena's file was removed, asked of the system.
     pub(crate) fn is_unlinked(&self) -> bool {
         self.inner().arena.is_unlinked()
+    }
+
+    /// Tells that a term under `fence` ended so.
+    pub(crate) fn trace_end(&self, fence: u64, loss: Loss) {
+        trace::ended(&self.name, fence, loss);
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
