@@ -263,7 +263,7 @@ impl Cursor {
         let wake = &view.head.wake;
         loop {
             let ticket = wake.ticket();
-            if state.is_ready(&view)? {
+            if state.look(&view)? {
                 return Ok(true);
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
@@ -292,7 +292,7 @@ impl Cursor {
     /// Whether there is something to give out now.
     pub(crate) fn is_ready(&mut self) -> Result<bool, ReadError> {
         match self.state.batch.left {
-            0 => self.state.is_ready(&self.ring.view()),
+            0 => self.state.look(&self.ring.view()),
             _ => Ok(true),
         }
     }
@@ -309,11 +309,8 @@ impl State {
         Some(Duration::from_nanos(end.saturating_sub(clock::boot_ns())))
     }
 
-    /// Whether a record was copied that is not given out yet. Looks for one otherwise.
-    fn is_ready(&mut self, view: &View<'_>) -> Result<bool, ReadError> {
-        if self.batch.left > 0 {
-            return Ok(true);
-        }
+    /// Looks for a record when all that were copied were given out. Whether one was copied.
+    fn look(&mut self, view: &View<'_>) -> Result<bool, ReadError> {
         for _ in 0..view.slots().saturating_add(STEPS) {
             match look(view, self.at)? {
                 Sight::Committed { at, seen, head } => {
